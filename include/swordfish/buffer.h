@@ -1,0 +1,43 @@
+// Buffer: an owned run of bytes, 64-byte aligned, not initialised.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <span>
+
+namespace swordfish {
+
+class Buffer {
+ public:
+  static constexpr std::size_t alignment = 64;  // a cache line, and the widest vector load
+
+  Buffer() = default;
+  // Throws std::bad_alloc when the memory is not to be had (the C ABI turns that into SF_OUT_OF_MEMORY).
+  explicit Buffer(std::size_t size) : size_(size) {
+    if (size == 0) return;
+    if (size > static_cast<std::size_t>(-1) - alignment) throw std::bad_alloc();
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)));
+    if (!data_) throw std::bad_alloc();
+  }
+
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  std::byte* data() { return data_.get(); }
+  const std::byte* data() const { return data_.get(); }
+  template <class T>
+  T* as() { return reinterpret_cast<T*>(data_.get()); }
+  template <class T>
+  const T* as() const { return reinterpret_cast<const T*>(data_.get()); }
+  std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::byte[], Free> data_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace swordfish

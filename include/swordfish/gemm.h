@@ -1,0 +1,110 @@
+// y[M,N] = x[M,K] · Wᵀ + bias on a packed weight: plan (which kernel, how), explain (why not the others), run.
+//
+// A plan is a plain printable struct chosen per call from the device, the packed weight and the true M. run() allocates nothing
+// and synchronises nothing; it takes the plan, pointers, workspace and stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "swordfish/dtype.h"
+#include "swordfish/pack.h"
+#include "swordfish/status.h"
+
+namespace swordfish {
+
+struct Device {
+  enum class Kind : std::uint8_t { cpu, cuda };
+  Kind kind = Kind::cpu;
+  int index = 0;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+std::string to_string(Device device);             // "cpu", "cuda:0"
+Result<Device> parse_device(std::string_view text);  // "cpu", "cuda", "cuda:N"
+
+// What run() needs besides the problem: for the CPU, the thread pool. Calls on one Context from several threads are safe; each uses
+// the pool in turn. Threads: 0 takes the number of cores this process may use.
+class Context {
+ public:
+  explicit Context(int threads = 0);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  int threads() const;
+  struct Impl;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// One product, without its pointers.
+struct Problem {
+  const PackedView* weight = nullptr;  // shape and types; its pointers are not read by plan()
+  std::int64_t m = 0;
+  DType x_type = DType::bf16;  // bf16 or f16
+  DType y_type = DType::bf16;  // bf16, f16 or f32
+  bool has_bias = false;       // fp32 [n]
+  Device device;
+  int threads = 1;             // of the Context that will run it
+};
+
+struct Plan {
+  int kernel = -1;                  // row of the kernel table
+  std::string_view kernel_name;
+  std::int64_t m = 0;
+  int tile_m = 0, tile_n = 0;       // rows of x and of W that one task takes
+  int tasks = 0;                    // pieces handed to the pool (CPU) or CTAs (GPU)
+  int split_k = 1;
+  std::size_t workspace = 0;        // bytes
+  std::string reason;               // one sentence
+};
+std::string to_string(const Plan& plan);
+
+struct PlanOptions {
+  std::string_view kernel;  // force a kernel of the table by name; empty: the first that can run
+};
+Result<Plan> plan(const Problem& problem, const PlanOptions& options = {});
+
+// One row per kernel of the table, in its order.
+struct Explanation {
+  std::string_view kernel;
+  bool chosen = false;
+  std::string reason;  // why it was chosen, why it cannot run, or that an earlier row was preferred
+};
+std::vector<Explanation> explain(const Problem& problem, const PlanOptions& options = {});
+
+// A row of the kernel table, as `explain`, tests, benches and the README's table of support see it.
+struct KernelInfo {
+  std::string_view name;
+  std::string_view device;        // "cpu", "cuda sm_80+", ...
+  std::string_view regime;        // "any M", "M ≤ 16", ...
+  std::string_view weights;       // "int4 int8 fp4"
+  std::string_view zeros;         // "constant integers offsets"
+  std::string_view groups;        // "multiple of 16, channelwise, act-order"
+  std::string_view activations;   // "bf16 f16"
+  std::string_view layout;
+  std::string_view status;        // "run", "emulated", "compiled": what it has been through, and where
+};
+std::vector<KernelInfo> kernels();
+
+struct RunArgs {
+  const void* x = nullptr;   // [m, k] x_type, row stride ldx elements
+  std::int64_t ldx = 0;      // ≥ k
+  void* y = nullptr;         // [m, n] y_type, row stride ldy elements
+  std::int64_t ldy = 0;      // ≥ n
+  const float* bias = nullptr;  // [n] or null
+  void* workspace = nullptr;    // plan.workspace bytes, 64-byte aligned; prepared once by workspace_init
+  std::size_t workspace_size = 0;
+  void* stream = nullptr;       // cudaStream_t on a GPU
+};
+// Prepares a workspace once (zeroes its counters); every run leaves it ready for the next. One workspace per call in flight.
+Status workspace_init(const Plan& plan, Device device, void* workspace, std::size_t size, void* stream = nullptr);
+// Runs a plan made for this problem. M = 0 is a no-op.
+Status run(Context& context, const Problem& problem, const Plan& plan, const RunArgs& args);
+
+}  // namespace swordfish

@@ -1,0 +1,136 @@
+// PackedWeight: one weight in the one layout that every kernel of the family reads, and the files that keep it.
+//
+// Layout mma64/1: N is cut into blocks of 64 rows (n64), K into blocks of 64 columns (int4, fp4) or 32 (int8); a block is 2,048
+// bytes at 2048·(nb·KB + kb). src/pack/mma64.h has the byte specification with a drawing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "swordfish/buffer.h"
+#include "swordfish/checkpoint.h"
+#include "swordfish/quant_tensor.h"
+#include "swordfish/status.h"
+
+namespace swordfish {
+
+enum class Layout : std::uint8_t { mma64_1 };
+std::string_view name(Layout layout);  // "mma64/1"
+
+// A row range of a fused weight with its own global. Parts are padded apart: each starts at its own n64 block.
+struct PackedPart {
+  std::string name;         // module path of the part
+  std::int64_t n0 = 0;      // first row in the fused (unpadded) output
+  std::int64_t n = 0;
+  std::int64_t block0 = 0;  // first n64 block
+  Global global;
+  friend bool operator==(const PackedPart&, const PackedPart&) = default;
+};
+
+// The shape and bookkeeping of a packed weight, and where its planes lie (host or device memory). A plain struct that kernels
+// take by value or pointer; it owns nothing.
+struct PackedView {
+  Layout layout = Layout::mma64_1;
+  CodeType code = CodeType::int4;
+  std::int64_t n = 0;            // output features: sum over parts
+  std::int64_t k = 0;            // input features
+  std::int64_t n_blocks = 0;     // n64 blocks, padding of each part included
+  std::int64_t k_blocks = 0;     // blocks along packed K
+  std::int64_t rows = 0;         // scale rows
+  std::int64_t group_size = 0;   // columns a scale row in packed K when row_of_slice is absent: slice s (16 columns) uses row
+                                 // min(16·s / group_size, rows−1); a power of two ≥ 16, or packed K when there is one row
+  int zero = 8;                  // constant zero point when `zeros` is null
+  DType scale_type = DType::f16;
+  DType zero_type = DType::u8;    // u8, or i16 (only where a zero point exceeds 255)
+  DType offset_type = DType::f16;
+  const void* codes = nullptr;    // n_blocks · k_blocks · 2048 bytes
+  const void* scales = nullptr;   // [n_blocks, rows, 64] scale_type
+  const void* zeros = nullptr;    // [n_blocks, rows, 64] zero_type, or null
+  const void* offsets = nullptr;  // [n_blocks, rows, 64] offset_type, or null
+  const std::int32_t* row_of_slice = nullptr;  // [packed K / 16] scale row of each k16 slice, or null when regular
+  const std::int32_t* gather = nullptr;        // [packed K] x column of each packed column, −1 for padding; null: identity
+  const PackedPart* parts = nullptr;           // host memory always
+  std::int64_t n_parts = 0;
+
+  std::int64_t block_k() const { return code == CodeType::int8 ? 32 : 64; }
+  std::int64_t packed_k() const { return k_blocks * block_k(); }
+  std::int64_t row(std::int64_t slice) const {
+    if (row_of_slice) return row_of_slice[slice];
+    const std::int64_t r = 16 * slice / group_size;
+    return r < rows ? r : rows - 1;
+  }
+};
+
+// Owns what a PackedView points to, in host memory.
+struct PackedWeight {
+  PackedView view;  // pointers into the buffers below; kept right by pack() and by moves
+  Buffer codes, scales, zeros, offsets, row_of_slice, gather;
+  std::vector<PackedPart> parts;
+  std::string name;  // module path, or the fused module's
+
+  PackedWeight() = default;
+  PackedWeight(PackedWeight&& other) noexcept;
+  PackedWeight& operator=(PackedWeight&& other) noexcept;
+  std::uint64_t bytes() const;  // of all planes and bookkeeping
+};
+
+// Packs the parts of one weight. They must agree in k, code type, scale rows and their map, and in which planes they have.
+// `threads`: 0 uses all cores. Throws std::bad_alloc.
+Result<PackedWeight> pack(std::span<const QuantTensor> parts, std::string name, int threads = 0);
+Result<PackedWeight> pack(const QuantTensor& tensor, int threads = 0);
+// The inverse, part by part and exact in codes, scales, zeros and offsets; K back in the original column order. The result reads
+// through the packed bytes, which must outlive it.
+Result<QuantTensor> unpack(const PackedView& weight, std::int64_t part);
+
+// A file of packed weights: safetensors, with layout id and version in its metadata (docs/layouts.md).
+class PackedFile {
+ public:
+  struct Layer {
+    std::string name;
+    PackedView shape;  // pointers null
+    std::vector<PackedPart> parts;
+    std::string bias;  // tensor name in the file, or empty
+    std::int64_t experts = 0;  // 0: a plain matrix
+    std::string scheme;        // of the checkpoint it came from
+    std::uint64_t bytes = 0;
+  };
+  // True when `path` is a safetensors file whose metadata names a Swordfish layout.
+  static bool is_packed(const std::string& path);
+  static Result<PackedFile> open(const std::string& path);
+  PackedFile(PackedFile&&) noexcept;
+  PackedFile& operator=(PackedFile&&) noexcept;
+  ~PackedFile();
+
+  const std::string& path() const;
+  const std::vector<Layer>& layers() const;
+  Result<PackedWeight> load(std::size_t layer, std::int64_t expert = 0) const;
+  Result<std::optional<std::vector<float>>> load_bias(std::size_t layer, std::int64_t expert = 0) const;
+
+ private:
+  struct Impl;
+  explicit PackedFile(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+struct PackOptions {
+  std::string layers;         // PCRE2 pattern searched in layer names; empty: all
+  bool fuse = false;          // pack q|k|v and gate|up as one weight each
+  bool force = false;         // replace an existing file
+  int threads = 0;
+};
+struct PackReport {
+  std::int64_t layers = 0;
+  std::uint64_t source_bytes = 0, packed_bytes = 0;
+  double read_seconds = 0, pack_seconds = 0, write_seconds = 0;
+};
+// Streams a checkpoint's layers into a packed file, one matrix at a time. The file appears whole or not at all, and nothing is left
+// behind. `progress(done_bytes, total_bytes)` returns false to cancel.
+Result<PackReport> pack_checkpoint(const Checkpoint& checkpoint, const std::string& out, const PackOptions& options,
+                                   bool (*progress)(std::uint64_t, std::uint64_t, void*) = nullptr, void* user = nullptr);
+
+}  // namespace swordfish
