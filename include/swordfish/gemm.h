@@ -61,12 +61,13 @@ struct Plan {
   int tasks = 0;                    // pieces handed to the pool (CPU) or CTAs (GPU)
   int split_k = 1;
   std::size_t workspace = 0;        // bytes
-  std::string reason;               // one sentence
+  std::string_view reason;          // one sentence, static: a Plan is trivially copyable
 };
 std::string to_string(const Plan& plan);
 
 struct PlanOptions {
   std::string_view kernel;  // force a kernel of the table by name; empty: the first that can run
+  int row = -1;             // force a row of the table (Plan::kernel of an earlier plan); allocates nothing
 };
 Result<Plan> plan(const Problem& problem, const PlanOptions& options = {});
 

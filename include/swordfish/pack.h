@@ -83,6 +83,8 @@ struct PackedWeight {
 // `threads`: 0 uses all cores. Throws std::bad_alloc.
 Result<PackedWeight> pack(std::span<const QuantTensor> parts, std::string name, int threads = 0);
 Result<PackedWeight> pack(const QuantTensor& tensor, int threads = 0);
+// A weight with a shape but no data, for planning and explaining. group_size 0: channelwise.
+Result<PackedWeight> describe(CodeType code, std::int64_t n, std::int64_t k, std::int64_t group_size);
 // The inverse, part by part and exact in codes, scales, zeros and offsets; K back in the original column order. The result reads
 // through the packed bytes, which must outlive it.
 Result<QuantTensor> unpack(const PackedView& weight, std::int64_t part);

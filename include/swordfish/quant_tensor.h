@@ -93,5 +93,7 @@ Result<QuantTensor> slice(const QuantTensor& tensor, std::int64_t n0, std::int64
 
 // out[i*ld + j] = w[n0+i, j] for i in [0,n), all k: the exact value of the formula, rounded once to fp32.
 void dequantize(const QuantTensor& tensor, std::int64_t n0, std::int64_t n, float* out, std::int64_t ld);
+// The same in fp64: exact but for a division by the global, which rounds once.
+void dequantize(const QuantTensor& tensor, std::int64_t n0, std::int64_t n, double* out, std::int64_t ld);
 
 }  // namespace swordfish

@@ -1,0 +1,184 @@
+/* The C ABI of Swordfish: open a quantized checkpoint, pack a layer, plan a product, explain the choice, run it.
+ *
+ * Rules. Every fallible call returns sf_status; sf_last_error() then holds a sentence for the calling thread. Handles are opaque;
+ * free each with its own function (NULL is allowed). No C++ exception crosses this boundary. Structs start with struct_size, which
+ * the caller sets to sizeof: a program built against an older header keeps working with a newer library. Out-pointers are set only
+ * on success. Calls on different handles are independent; a checkpoint, weight or packed file may be read from several threads at
+ * once, and sf_run may be called on one context from several threads (the calls share its thread pool). Strings returned by a
+ * handle live as long as the handle. Matrices are row-major; strides are in elements.
+ */
+#ifndef SWORDFISH_SWORDFISH_H_
+#define SWORDFISH_SWORDFISH_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define SF_API __attribute__((visibility("default")))
+#else
+#define SF_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum sf_status {
+  SF_OK = 0,
+  SF_INVALID_ARGUMENT = 1, /* the caller's mistake */
+  SF_MALFORMED = 2,        /* a file breaks its own format */
+  SF_UNSUPPORTED = 3,      /* a well-formed input that Swordfish does not read */
+  SF_IO = 4,               /* a file operation failed */
+  SF_UNAVAILABLE = 5,      /* no such device, or no kernel that can run */
+  SF_OUT_OF_MEMORY = 6,
+  SF_CANCELLED = 7,
+  SF_INTERNAL = 8 /* a defect of Swordfish */
+} sf_status;
+
+typedef enum sf_dtype { SF_BF16 = 0, SF_F16 = 1, SF_F32 = 2 } sf_dtype;
+typedef enum sf_code_type { SF_INT4 = 0, SF_INT8 = 1, SF_FP4 = 2 } sf_code_type;
+typedef enum sf_device_kind { SF_CPU = 0, SF_CUDA = 1 } sf_device_kind;
+typedef enum sf_gptq_v1_zeros { SF_V1_REFUSE = 0, SF_V1_LANE = 1, SF_V1_UNMASKED = 2, SF_V1_WORD = 3 } sf_gptq_v1_zeros;
+
+typedef struct sf_checkpoint sf_checkpoint;   /* an open checkpoint */
+typedef struct sf_packed_file sf_packed_file; /* an open file written by sf_pack_file or `swordfish pack` */
+typedef struct sf_weight sf_weight;           /* one packed weight in host memory */
+typedef struct sf_context sf_context;         /* a thread pool */
+
+/* "0.1.0". */
+SF_API const char* sf_version(void);
+/* "malformed", "io", ... */
+SF_API const char* sf_status_name(sf_status status);
+/* What the last failed call of this thread said; "" if none failed yet. Valid until the thread's next failing call. */
+SF_API const char* sf_last_error(void);
+
+/* ---- checkpoints ---- */
+
+typedef struct sf_open_options {
+  size_t struct_size;
+  sf_gptq_v1_zeros gptq_v1_zeros; /* how to read ambiguous GPTQ v1 zero points; refused by default */
+} sf_open_options;
+
+/* path: a checkpoint folder, a .safetensors file beside its configuration, or a .gguf file. Reads headers only. options may be NULL. */
+SF_API sf_status sf_checkpoint_open(const char* path, const sf_open_options* options, sf_checkpoint** out);
+SF_API void sf_checkpoint_free(sf_checkpoint* checkpoint);
+SF_API size_t sf_checkpoint_layer_count(const sf_checkpoint* checkpoint);
+
+typedef struct sf_layer_info {
+  size_t struct_size;
+  const char* name;   /* module path */
+  const char* scheme; /* "gptq", "gguf Q4_K", ... */
+  sf_code_type code;
+  int64_t n, k;
+  int64_t experts;    /* 0: a plain matrix; else stacked [experts, n, k] */
+  int64_t group_size; /* equal to k when channelwise */
+  int has_bias;       /* a bias tensor exists (its contents may still say it is a placeholder) */
+  uint64_t bytes;     /* stored bytes */
+} sf_layer_info;
+
+SF_API sf_status sf_checkpoint_layer(const sf_checkpoint* checkpoint, size_t layer, sf_layer_info* out);
+SF_API sf_status sf_checkpoint_find(const sf_checkpoint* checkpoint, const char* name, size_t* layer);
+/* fp32 weights [n, k] in the original column order: the exact value of the format's formula, rounded once. ld >= k. */
+SF_API sf_status sf_checkpoint_dequantize(const sf_checkpoint* checkpoint, size_t layer, int64_t expert, float* out, int64_t ld);
+/* bias[n] as fp32; *has_bias = 0 and bias untouched when the layer has none (all-zero placeholders count as none). */
+SF_API sf_status sf_checkpoint_bias(const sf_checkpoint* checkpoint, size_t layer, int64_t expert, float* bias, int* has_bias);
+
+/* ---- packed weights ---- */
+
+/* Packs one layer, or several as one fused weight (q | k | v, gate | up), each part with its own global. threads 0: all cores. */
+SF_API sf_status sf_weight_pack(const sf_checkpoint* checkpoint, const size_t* layers, size_t count, int64_t expert, int threads,
+                                sf_weight** out);
+SF_API void sf_weight_free(sf_weight* weight);
+
+typedef struct sf_weight_info {
+  size_t struct_size;
+  const char* name;
+  const char* layout; /* "mma64/1" */
+  sf_code_type code;
+  int64_t n, k;
+  int64_t parts;
+  uint64_t bytes; /* of all planes */
+} sf_weight_info;
+
+SF_API sf_status sf_weight_get_info(const sf_weight* weight, sf_weight_info* out);
+/* A weight from nothing but its shape, for planning and explaining; it cannot be run. group_size 0: channelwise. */
+SF_API sf_status sf_weight_describe(sf_code_type code, int64_t n, int64_t k, int64_t group_size, sf_weight** out);
+/* fp32 weights [n, k] through the packed bytes; fused parts follow each other. ld >= k. */
+SF_API sf_status sf_weight_dequantize(const sf_weight* weight, float* out, int64_t ld);
+
+typedef struct sf_pack_options {
+  size_t struct_size;
+  const char* layers; /* PCRE2 pattern searched in layer names; NULL: all */
+  int fuse;           /* pack q|k|v and gate|up as one weight each */
+  int force;          /* replace an existing file */
+  int threads;        /* 0: all cores */
+  int (*progress)(uint64_t done, uint64_t total, void* user); /* returns 0 to cancel; may be NULL */
+  void* user;
+} sf_pack_options;
+
+/* Streams a checkpoint into a packed file, which appears whole or not at all. options may be NULL. */
+SF_API sf_status sf_pack_file(const sf_checkpoint* checkpoint, const char* out, const sf_pack_options* options);
+SF_API sf_status sf_packed_file_open(const char* path, sf_packed_file** out);
+SF_API void sf_packed_file_free(sf_packed_file* file);
+SF_API size_t sf_packed_file_layer_count(const sf_packed_file* file);
+SF_API const char* sf_packed_file_layer_name(const sf_packed_file* file, size_t layer); /* NULL: no such layer */
+SF_API sf_status sf_packed_file_load(const sf_packed_file* file, size_t layer, int64_t expert, sf_weight** out);
+
+/* ---- products: y[m,n] = x[m,k] * W^T + bias ---- */
+
+typedef struct sf_problem {
+  size_t struct_size;
+  int64_t m;
+  sf_dtype x_type; /* SF_BF16 or SF_F16 */
+  sf_dtype y_type;
+  int has_bias;
+  sf_device_kind device;
+  int device_index;
+  int threads;        /* of the context that will run it; 0 counts as 1 */
+  const char* kernel; /* force a kernel by name; NULL: the first of the table that can run */
+} sf_problem;
+
+/* Chosen per call from the device, the weight and the true m. */
+typedef struct sf_plan {
+  size_t struct_size;
+  const char* kernel; /* static string */
+  int kernel_index;
+  int tile_m, tile_n, tasks, split_k;
+  size_t workspace; /* bytes */
+  int64_t m;
+  sf_dtype x_type, y_type;
+  int has_bias;
+  sf_device_kind device;
+  int device_index;
+  int threads;
+} sf_plan;
+
+SF_API sf_status sf_plan_make(const sf_weight* weight, const sf_problem* problem, sf_plan* out);
+/* Calls visit once for each kernel of the table, in its order; reason says why it was chosen or why not. */
+SF_API sf_status sf_explain(const sf_weight* weight, const sf_problem* problem,
+                            void (*visit)(void* user, const char* kernel, int chosen, const char* reason), void* user);
+
+typedef struct sf_run_args {
+  size_t struct_size;
+  const void* x;
+  int64_t ldx; /* elements, >= k */
+  void* y;
+  int64_t ldy;       /* elements, >= n */
+  const float* bias; /* [n] or NULL */
+  void* workspace;   /* plan.workspace bytes, 64-byte aligned, prepared once by sf_workspace_init; one per call in flight */
+  size_t workspace_size;
+  void* stream; /* cudaStream_t on a GPU */
+} sf_run_args;
+
+/* threads 0: the cores that this process may use. */
+SF_API sf_status sf_context_create(int threads, sf_context** out);
+SF_API void sf_context_free(sf_context* context);
+SF_API int sf_context_threads(const sf_context* context);
+SF_API sf_status sf_workspace_init(const sf_plan* plan, void* workspace, size_t size, void* stream);
+/* Allocates nothing, synchronises nothing on a GPU. m = 0 is a no-op. */
+SF_API sf_status sf_run(sf_context* context, const sf_weight* weight, const sf_plan* plan, const sf_run_args* args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* SWORDFISH_SWORDFISH_H_ */
