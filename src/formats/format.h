@@ -67,8 +67,10 @@ std::shared_ptr<const CodeSource> nibble_rows(std::shared_ptr<const Buffer> byte
 std::shared_ptr<const CodeSource> byte_rows(std::shared_ptr<const Buffer> bytes, std::size_t offset, std::size_t row_bytes, std::uint8_t flip);
 
 // Value scans of formats.md section 9 over a stored plane; messages name file, tensor, flat index and raw bits.
-// Rows 44 (floats: NaN, Inf), 45 (e4m3: NaN, negative; -0 is allowed), 46 (e8m0: 0xff).
-Status check_scales(const Container& container, const Tensor& tensor, const std::byte* data, std::uint64_t count, DType type);
+// Rows 44 (floats: NaN, Inf), 45 (e4m3: NaN, negative; -0 is allowed), 46 (e8m0: 0xff). `type` is what the bits mean (U8 tensors hold
+// e4m3 or e8m0); `stride` in bytes from one element to the next, 0: dense.
+Status check_scales(const Container& container, const Tensor& tensor, const std::byte* data, std::uint64_t count, DType type,
+                    std::size_t stride = 0);
 // Row 47.
 Status check_global(const Container& container, const Tensor& tensor, float value, bool divisor);
 
