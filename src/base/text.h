@@ -1,0 +1,20 @@
+// Small text helpers for names that come from files: escaping for messages, ASCII case, shapes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace swordfish {
+
+// `text` fit for a message: control bytes, DEL and bytes that are not UTF-8 become \xNN; a text longer than 300 bytes is cut
+// and says so.
+std::string printable(std::string_view text);
+// ASCII letters in lower case; other bytes as they are.
+std::string ascii_lower(std::string_view text);
+bool ascii_iequals(std::string_view a, std::string_view b);
+// "[128, 64]"; a scalar is "[]".
+std::string shape_text(std::span<const std::int64_t> shape);
+
+}  // namespace swordfish
