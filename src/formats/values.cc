@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "formats/format.h"
 #include "quant/numeric.h"
 
@@ -53,7 +54,7 @@ Status check(const Container& container, const Tensor& tensor, const std::byte* 
     kind = (v & ((T{1} << mantissa_bits) - 1)) == 0 ? "Inf" : "NaN";
   }
   return malformed("{}: tensor '{}': scale or offset at index {} is {} (raw {} bits 0x{:0{}x}); expected {}",
-                   container.path_of(tensor), tensor.name, at, kind, type, v, 2 * sizeof(T), expected);
+                   container.path_of(tensor), printable(tensor.name), at, kind, type, v, 2 * sizeof(T), expected);
 }
 
 }  // namespace
@@ -72,7 +73,7 @@ Status check_scales(const Container& container, const Tensor& tensor, const std:
       return check<std::uint8_t, bad_e8m0>(container, tensor, data, count, stride, "F8_E8M0", "a scale below 0xff");
     default:
       return {Code::internal, fmt::format("{}: tensor '{}': no rule to check scales of type {}", container.path_of(tensor),
-                                          tensor.name, name(type))};
+                                          printable(tensor.name), name(type))};
   }
 }
 
@@ -91,7 +92,7 @@ Status check_global(const Container& container, const Tensor& tensor, float valu
     return {};
   }
   return malformed("{}: tensor '{}': global scale ({}) {} {}; expected a finite value > 0 with a finite reciprocal",
-                   container.path_of(tensor), tensor.name, kind, value, problem);
+                   container.path_of(tensor), printable(tensor.name), kind, value, problem);
 }
 
 }  // namespace swordfish

@@ -1,0 +1,116 @@
+// Loading one FP4 matrix of a safetensors file: reads the bytes of one expert, checks scales and global, and views them in place.
+#include "formats/fp4.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/try.h"
+
+namespace swordfish {
+namespace {
+
+// Tensors by value, so that a layer does not depend on where the container keeps them.
+struct Loader {
+  std::shared_ptr<const Container> container;
+  LayerInfo info;
+  Tensor codes, scales;
+  std::optional<Tensor> global;
+  DType scale_type;
+  bool transposed;
+
+  Result<QuantTensor> operator()(std::int64_t expert) const {
+    const std::int64_t count = std::max<std::int64_t>(1, info.experts);
+    if (expert < 0 || expert >= count) return invalid_argument("{}: expert {} of {}", printable(info.name), expert, count);
+    const std::int64_t rows = info.k / info.group_size;
+    const auto code_bytes = static_cast<std::size_t>(info.n * (info.k / 2));
+    const auto scale_bytes = static_cast<std::size_t>(info.n * rows);
+
+    auto code_data = std::make_shared<Buffer>(code_bytes);
+    SF_TRY(container->read(codes, static_cast<std::uint64_t>(expert) * code_bytes, code_bytes, code_data->data()));
+    auto scale_data = std::make_shared<Buffer>(scale_bytes);
+    SF_TRY(container->read(scales, static_cast<std::uint64_t>(expert) * scale_bytes, scale_bytes, scale_data->data()));
+    SF_TRY(check_scales(*container, scales, scale_data->data(), scale_bytes, scale_type));
+
+    QuantTensor t;
+    t.name = info.name;
+    t.n = info.n;
+    t.k = info.k;
+    t.code = CodeType::fp4;
+    t.zero = 0;
+    t.group_size = info.group_size;
+    t.rows = rows;
+    t.codes = transposed ? nibble_columns(code_data, 0, static_cast<std::size_t>(info.n))
+                         : nibble_rows(code_data, 0, static_cast<std::size_t>(info.k / 2));
+    t.scales = transposed ? Plane{scale_type, scale_data->data(), 1, info.n} : Plane{scale_type, scale_data->data(), rows, 1};
+    if (global) {
+      const bool shared = global->bytes == sizeof(float);
+      SF_TRY(container->read(*global, shared ? 0 : static_cast<std::uint64_t>(expert) * sizeof(float), sizeof(float),
+                             &t.global.value));
+      SF_TRY(check_global(*container, *global, t.global.value, false));
+    }
+    t.keep_alive.push_back(std::move(scale_data));
+    return t;
+  }
+};
+
+}  // namespace
+
+FormatLayer fp4_layer(std::shared_ptr<const Container> container, Fp4Matrix matrix) {
+  LayerInfo& info = matrix.info;
+  info.code = CodeType::fp4;
+  info.zero = ZeroKind::constant;
+  info.scale_type = matrix.scale_type;
+  info.has_global = matrix.global != nullptr;
+  for (const Tensor* tensor : {matrix.codes, matrix.scales, matrix.global}) {
+    if (tensor == nullptr) continue;
+    info.tensors.push_back(tensor->name);
+    info.bytes += tensor->bytes;
+  }
+  if (const Tensor* bias = info.bias.empty() ? nullptr : container->find(info.bias)) {
+    info.tensors.push_back(bias->name);
+    info.bytes += bias->bytes;
+  }
+  Loader loader{std::move(container),
+                info,
+                *matrix.codes,
+                *matrix.scales,
+                matrix.global ? std::optional<Tensor>(*matrix.global) : std::nullopt,
+                matrix.scale_type,
+                matrix.transposed};
+  return {std::move(info), std::move(loader)};
+}
+
+Result<const Tensor*> require_tensor(const Container& container, std::string_view module, const std::string& name,
+                                     std::initializer_list<std::string> leaves) {
+  if (const Tensor* tensor = container.find(name)) return tensor;
+  std::string found, file;
+  for (const std::string& leaf : leaves) {
+    const Tensor* tensor = container.find(leaf);
+    if (tensor == nullptr) continue;
+    found += (found.empty() ? "" : ", ") + printable(leaf);
+    file = container.path_of(*tensor);
+  }
+  return malformed("{}: missing tensor '{}' of quantized module '{}'; found: {}", file, printable(name), printable(module),
+                   found.empty() ? "none of its tensors" : found);
+}
+
+Status require_type(const Container& container, const Tensor& tensor, std::initializer_list<DType> expected) {
+  std::string list;
+  for (const DType type : expected) {
+    if (tensor.dtype == type) return {};
+    list += (list.empty() ? "" : " or ") + std::string(name(type));
+  }
+  return malformed("{}: tensor '{}': wrong dtype: expected {}, found {}", container.path_of(tensor), printable(tensor.name), list,
+                   name(tensor.dtype));
+}
+
+Status require_shape(const Container& container, const Tensor& tensor, const std::vector<std::int64_t>& expected,
+                     std::string_view formula) {
+  if (tensor.shape == expected) return {};
+  return malformed("{}: tensor '{}': wrong shape: expected {} = {}, found {}", container.path_of(tensor), printable(tensor.name),
+                   formula, shape_text(expected), shape_text(tensor.shape));
+}
+
+}  // namespace swordfish

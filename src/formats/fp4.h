@@ -1,0 +1,37 @@
+// One FP4 matrix (or stack of expert matrices) of a safetensors file: e2m1 codes, block scales and perhaps a global, as ModelOpt,
+// gpt-oss and DeepSeek store them (formats.md 5, 6); and the checks of their tensors.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/container.h"
+#include "formats/format.h"
+
+namespace swordfish {
+
+struct Fp4Matrix {
+  LayerInfo info;                  // name, weight_name, scheme, n, k, experts, group_size (the block), bias; the rest is filled in
+  const Tensor* codes = nullptr;   // two codes a byte along K, low nibble first: [experts..., N, K/2] in any split of dimensions
+  const Tensor* scales = nullptr;  // one byte a block: [experts..., N, K/block]
+  DType scale_type = DType::f8_e4m3;  // what those bytes mean: f8_e4m3 or f8_e8m0
+  const Tensor* global = nullptr;     // F32 multiplier, one or one an expert; or null
+  bool transposed = false;            // codes [experts, K/2, N] and scales [experts, K/block, N]
+};
+// The layer that reads it; shapes and types must have been checked. The tensors are those of `container`.
+FormatLayer fp4_layer(std::shared_ptr<const Container> container, Fp4Matrix matrix);
+
+// Row 32: the tensor `name` of `module`, or an error that says which of `leaves` (full names) were found.
+Result<const Tensor*> require_tensor(const Container& container, std::string_view module, const std::string& name,
+                                     std::initializer_list<std::string> leaves);
+// Row 34.
+Status require_type(const Container& container, const Tensor& tensor, std::initializer_list<DType> expected);
+// Row 35; `formula` says where the numbers come from: "[N, K/16]".
+Status require_shape(const Container& container, const Tensor& tensor, const std::vector<std::int64_t>& expected,
+                     std::string_view formula);
+
+}  // namespace swordfish
