@@ -7,7 +7,7 @@
 #include <new>
 #include <span>
 
-namespace swordfish {
+namespace [[gnu::visibility("default")]] swordfish {
 
 class Buffer {
  public:

@@ -13,7 +13,7 @@
 #include "swordfish/buffer.h"
 #include "swordfish/quant_tensor.h"
 
-namespace swordfish {
+namespace [[gnu::visibility("default")]] swordfish {
 
 // How to read the zero points of an asymmetric GPTQ v1 file in which some stored lane is all ones (formats.md 2.3).
 enum class GptqV1Zeros {

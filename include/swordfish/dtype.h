@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-namespace swordfish {
+namespace [[gnu::visibility("default")]] swordfish {
 
 enum class DType : std::uint8_t {
   boolean, u8, i8, u16, i16, u32, i32, u64, i64,

@@ -15,7 +15,7 @@
 #include "swordfish/pack.h"
 #include "swordfish/status.h"
 
-namespace swordfish {
+namespace [[gnu::visibility("default")]] swordfish {
 
 struct Device {
   enum class Kind : std::uint8_t { cpu, cuda };

@@ -17,7 +17,7 @@
 #include "swordfish/quant_tensor.h"
 #include "swordfish/status.h"
 
-namespace swordfish {
+namespace [[gnu::visibility("default")]] swordfish {
 
 enum class Layout : std::uint8_t { mma64_1 };
 std::string_view name(Layout layout);  // "mma64/1"

@@ -21,7 +21,7 @@
 #include "swordfish/dtype.h"
 #include "swordfish/status.h"
 
-namespace swordfish {
+namespace [[gnu::visibility("default")]] swordfish {
 
 enum class CodeType : std::uint8_t {
   int4,  // unsigned 0..15

@@ -10,7 +10,7 @@
 #include <utility>
 #include <variant>
 
-namespace swordfish {
+namespace [[gnu::visibility("default")]] swordfish {
 
 // The numbers are part of the C ABI (sf_status in swordfish.h).
 enum class Code : int {
