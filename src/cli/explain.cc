@@ -1,0 +1,100 @@
+// `swordfish explain`: which kernel is chosen for a layer or a shape, and why not each of the others.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "cli/common.h"
+
+namespace swordfish::cli {
+namespace {
+
+struct Explain {
+  InputOptions input;
+  Format format = Format::table;
+  std::vector<std::int64_t> ms{1};
+  std::int64_t n = 0, k = 0, group = 128;
+  CodeType type = CodeType::int4;
+  std::string activation = "bf16", device = "cpu", kernel;
+  int threads = 0;
+  bool list = false;
+  int& exit;
+
+  Status run() {
+    if (list) {
+      Json rows = Json::array();
+      for (const KernelInfo& info : kernels())
+        rows.push_back({{"kernel", info.name}, {"device", info.device}, {"rows", info.regime}, {"weights", info.weights}, {"zeros", info.zeros},
+                        {"groups", info.groups}, {"activations", info.activations}, {"layout", info.layout}, {"status", info.status}});
+      print(format, {{"kernels", rows}}, "kernels",
+            {{"kernel", "kernel", true}, {"device", "device", true}, {"rows", "M", true}, {"weights", "weights", true}, {"zeros", "zeros", true},
+             {"groups", "groups", true}, {"activations", "x", true}, {"layout", "layout", true}, {"status", "status", true}});
+      return {};
+    }
+    std::vector<PackedWeight> weights;
+    if (!input.path.empty()) {
+      SF_ASSIGN(const Source source, Source::open(input.path, input.open_options()));
+      SF_ASSIGN(const auto layers, select_layers(source, input.layers));
+      for (std::size_t i : layers) {
+        if (source.packed()) {
+          SF_ASSIGN(PackedWeight w, source.packed()->load(i));
+          weights.push_back(std::move(w));
+        } else {
+          SF_ASSIGN(const QuantTensor tensor, source.checkpoint()->load(i));
+          SF_ASSIGN(PackedWeight w, pack(tensor, threads));
+          weights.push_back(std::move(w));
+        }
+      }
+    } else {
+      if (n == 0 || k == 0) return invalid_argument("give a checkpoint, or --n and --k");
+      SF_ASSIGN(PackedWeight w, describe(type, n, k, group));
+      w.name = fmt::format("{}x{} {} group {}", n, k, name(type), group == 0 ? "channel" : std::to_string(group));
+      weights.push_back(std::move(w));
+    }
+    SF_ASSIGN(const Device where, parse_device(device));
+    const Context context(threads);
+    Json rows = Json::array();
+    for (const PackedWeight& w : weights)
+      for (std::int64_t m : ms) {
+        Problem problem{&w.view, m, activation == "bf16" ? DType::bf16 : DType::f16, activation == "bf16" ? DType::bf16 : DType::f16, false, where,
+                        context.threads()};
+        const Result<Plan> chosen = plan(problem, {kernel, -1});
+        if (!chosen.ok()) exit = fail(chosen.status());
+        for (const Explanation& e : explain(problem, {kernel, -1}))
+          rows.push_back({{"layer", w.name}, {"m", m}, {"kernel", e.kernel}, {"chosen", e.chosen}, {"reason", e.reason},
+                          {"plan", e.chosen && chosen.ok() ? to_string(*chosen) : ""}});
+      }
+    print(format, {{"explain", rows}}, "explain",
+          {{"layer", "layer", true}, {"m", "M"}, {"kernel", "kernel", true}, {"chosen", "chosen", true}, {"reason", "reason", true}, {"plan", "plan", true}});
+    return {};
+  }
+};
+
+}  // namespace
+
+void add_explain(CLI::App& app, int& exit) {
+  CLI::App* command = app.add_subcommand("explain", "Show the chosen plan, and for every other kernel why not");
+  auto s = std::make_shared<Explain>(Explain{.input = {}, .exit = exit});
+  add_input(*command, s->input, true);
+  command->get_option("path")->required(false);
+  add_format(*command, s->format);
+  command->add_option("--m", s->ms, "Rows of x")->delimiter(',')->capture_default_str()->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  command->add_option("--n", s->n, "Output features, when no checkpoint is given");
+  command->add_option("--k", s->k, "Input features");
+  command->add_option("--group", s->group, "Columns a scale; 0: one scale per output row")->capture_default_str();
+  static const std::map<std::string, CodeType> types{{"int4", CodeType::int4}, {"int8", CodeType::int8}, {"fp4", CodeType::fp4}};
+  command->add_option("--type", s->type, "int4, int8 or fp4")->transform(CLI::CheckedTransformer(types))->default_str("int4");
+  command->add_option("--act", s->activation, "bf16 or fp16")->check(CLI::IsMember({"bf16", "fp16"}))->capture_default_str();
+  command->add_option("--device", s->device, "cpu, cuda or cuda:N")->capture_default_str();
+  command->add_option("--kernel", s->kernel, "Force a kernel by name");
+  command->add_option("--threads", s->threads, "0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();
+  command->add_flag("--list", s->list, "Print the kernel table");
+  command->footer("Example: swordfish explain --m 1,64 --n 4096 --k 4096 --type int4 --group 128");
+  command->callback([s] {
+    if (const Status status = s->run(); !status.ok()) s->exit = fail(status);
+  });
+}
+
+}  // namespace swordfish::cli

@@ -1,0 +1,212 @@
+// `swordfish inspect`: what a checkpoint or packed file holds, and anything in it that a user should look at twice.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "cli/common.h"
+#include "quant/numeric.h"
+
+namespace swordfish::cli {
+namespace {
+
+std::string describe_zero(ZeroKind zero) {
+  switch (zero) {
+    case ZeroKind::constant: return "";
+    case ZeroKind::integers: return "zeros";
+    case ZeroKind::offsets: return "offsets";
+  }
+  return "";
+}
+
+std::string describe_global(const Global& g) {
+  return fmt::format("{}{:.9g}", g.op == Global::Op::divide ? "/" : "×", g.value);
+}
+
+// The largest |scale| that is not suspicious: trained weights stay far below, fp16 arithmetic above overflows at once.
+constexpr float kHugeScale = 1e3f;
+
+// Reads one layer's values and appends what is remarkable about them.
+Status scan_values(const Checkpoint& checkpoint, std::size_t index, std::vector<std::string>& findings) {
+  const LayerInfo& info = checkpoint.layers()[index];
+  for (std::int64_t expert = 0; expert < std::max<std::int64_t>(1, info.experts); ++expert) {
+    Result<QuantTensor> loaded = checkpoint.load(index, expert);
+    if (!loaded.ok()) return loaded.status();
+    const QuantTensor& t = *loaded;
+    const std::string who = info.experts ? fmt::format("{}[{}]", info.name, expert) : info.name;
+    float largest = 0;
+    for (std::int64_t n = 0; n < t.n; ++n)
+      for (std::int64_t r = 0; r < t.rows; ++r) largest = std::max(largest, std::abs(plane_value(t.scales.type, t.scales.at(n, r))));
+    const float effective = t.global.op == Global::Op::divide ? largest / t.global.value : largest * t.global.value;
+    if (effective > kHugeScale) findings.push_back(fmt::format("{}: largest scale {:.4g} is huge", who, effective));
+    if (largest == 0) findings.push_back(fmt::format("{}: every scale is zero", who));
+    if (!t.row_of_k.empty()) {
+      bool trivial = true;
+      for (std::int64_t k = 0; k < t.k && trivial; ++k) trivial = t.row(k) == k / t.group_size;
+      if (!trivial) findings.push_back(fmt::format("{}: non-trivial g_idx (act-order)", who));
+    }
+  }
+  return {};
+}
+
+struct Inspect {
+  InputOptions input;
+  Format format = Format::table;
+  bool values = false;
+  int& exit;
+
+  // The rows, and the findings that need no values.
+  static Json layer_row(const LayerInfo& l) {
+    return {{"name", l.name},
+            {"scheme", l.scheme},
+            {"type", name(l.code)},
+            {"experts", l.experts},
+            {"n", l.n},
+            {"k", l.k},
+            {"shape", l.experts ? fmt::format("{}x{}x{}", l.experts, l.n, l.k) : fmt::format("{}x{}", l.n, l.k)},
+            {"bits", l.code == CodeType::int8 ? 8 : 4},
+            {"group_size", l.group_size},
+            {"group", l.group_size == l.k ? "channel" : std::to_string(l.group_size)},
+            {"zeros", describe_zero(l.zero)},
+            {"scale_type", name(l.scale_type)},
+            {"act_order", l.act_order},
+            {"fused_into", l.fused_into},
+            {"bias", !l.bias.empty()},
+            {"bytes", l.bytes}};
+  }
+
+  void add_globals(const Checkpoint& checkpoint, Json& rows, std::vector<std::string>& findings) const {
+    std::map<std::string, std::vector<std::pair<std::string, Global>>> fused;
+    for (std::size_t i = 0; i < checkpoint.layers().size(); ++i) {
+      const LayerInfo& l = checkpoint.layers()[i];
+      if (!l.has_global) continue;
+      const Result<Global> global = checkpoint.load_global(i, 0);
+      if (!global.ok()) continue;  // the value scan and `verify` say what is wrong with it
+      rows[i]["global"] = describe_global(*global);
+      if (!l.fused_into.empty()) fused[l.fused_into].emplace_back(l.name, *global);
+    }
+    for (const auto& [module, parts] : fused) {
+      bool equal = true;
+      std::string text;
+      for (const auto& [part, global] : parts) {
+        equal = equal && global == parts.front().second;
+        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", part.substr(part.rfind('.') + 1), describe_global(global));
+      }
+      if (!equal) findings.push_back(fmt::format("{}: parts have different globals ({}); each part keeps its own", module, text));
+    }
+  }
+
+  void print_checkpoint(const Checkpoint& checkpoint, const Status& problem) {
+    Json rows = Json::array();
+    std::uint64_t quantized = 0, unquantized = 0, total = 0;
+    for (const LayerInfo& l : checkpoint.layers()) {
+      rows.push_back(layer_row(l));
+      quantized += l.bytes;
+    }
+    for (const TensorInfo& t : checkpoint.tensors()) total += t.bytes;
+    unquantized = total - std::min(total, quantized);
+    std::vector<std::string> findings(checkpoint.warnings());
+    add_globals(checkpoint, rows, findings);
+    Status value_problem;
+    if (values) {
+      Progress progress("scanning values");
+      for (std::size_t i = 0; i < checkpoint.layers().size(); ++i) {
+        const Status s = scan_values(checkpoint, i, findings);
+        if (!s.ok()) {
+          findings.push_back(s.message());
+          if (value_problem.ok()) value_problem = s;
+        }
+        progress.update(i + 1, checkpoint.layers().size());
+      }
+    }
+    Json document{{"path", checkpoint.path()},
+                  {"scheme", checkpoint.scheme()},
+                  {"layers", rows},
+                  {"unquantized", checkpoint.unquantized()},
+                  {"not_packed", checkpoint.not_packed()},
+                  {"suspicious", findings},
+                  {"summary",
+                   {{"layers", rows.size()},
+                    {"tensors", checkpoint.tensors().size()},
+                    {"quantized_bytes", quantized},
+                    {"unquantized_bytes", unquantized},
+                    {"values_scanned", values},
+                    {"refused", problem.ok() ? value_problem.message() : problem.message()}}}};
+    print(format, document, "layers",
+          {{"name", "layer", true}, {"scheme", "scheme", true}, {"type", "type", true}, {"shape", "shape"}, {"group", "group"},
+           {"scale_type", "scales", true}, {"zeros", "zeros", true}, {"act_order", "act-order", true}, {"bias", "bias", true},
+           {"global", "global", true}, {"fused_into", "fused into", true}, {"bytes", "bytes"}});
+    if (format == Format::table) {
+      fmt::print("\n{}: {}, {} quantized layers, {} quantized, {} unquantized tensors with {}\n", checkpoint.path(), checkpoint.scheme(),
+                 rows.size(), si_bytes(static_cast<double>(quantized)), checkpoint.unquantized().size(),
+                 si_bytes(static_cast<double>(unquantized)));
+      print_list("unquantized", checkpoint.unquantized(), 8);
+      print_list("not packed (block type without a rule)", checkpoint.not_packed(), 1000);
+      print_list("look at", findings, 1000);
+    }
+    if (!problem.ok()) exit = fail(problem);
+    else if (!value_problem.ok()) exit = fail(value_problem);
+  }
+
+  static void print_list(std::string_view title, const std::vector<std::string>& lines, std::size_t most) {
+    for (std::size_t i = 0; i < lines.size() && i < most; ++i) fmt::print("{}: {}\n", title, lines[i]);
+    if (lines.size() > most) fmt::print("{}: and {} more\n", title, lines.size() - most);
+  }
+
+  void print_packed(const PackedFile& file) {
+    Json rows = Json::array();
+    std::uint64_t bytes = 0;
+    for (const PackedFile::Layer& l : file.layers()) {
+      const PackedView& v = l.shape;
+      Json parts = Json::array();
+      for (const PackedPart& p : l.parts) parts.push_back({{"name", p.name}, {"n", p.n}, {"global", describe_global(p.global)}});
+      rows.push_back({{"name", l.name},
+                      {"scheme", l.scheme},
+                      {"layout", name(v.layout)},
+                      {"type", name(v.code)},
+                      {"shape", l.experts ? fmt::format("{}x{}x{}", l.experts, v.n, v.k) : fmt::format("{}x{}", v.n, v.k)},
+                      {"n", v.n},
+                      {"k", v.k},
+                      {"experts", l.experts},
+                      {"group", v.rows == 1 ? "channel" : std::to_string(v.group_size)},
+                      {"scale_type", name(v.scale_type)},
+                      {"parts", parts},
+                      {"n_parts", l.parts.size()},
+                      {"bias", !l.bias.empty()},
+                      {"bytes", l.bytes}});
+      bytes += l.bytes;
+    }
+    const Json document{{"path", file.path()}, {"scheme", "swordfish packed"}, {"layers", rows}, {"summary", {{"layers", rows.size()}, {"packed_bytes", bytes}}}};
+    print(format, document, "layers",
+          {{"name", "layer", true}, {"scheme", "from", true}, {"layout", "layout", true}, {"type", "type", true}, {"shape", "shape"},
+           {"group", "group"}, {"scale_type", "scales", true}, {"n_parts", "parts"}, {"bias", "bias", true}, {"bytes", "bytes"}});
+    if (format == Format::table) fmt::print("\n{}: {} packed layers, {}\n", file.path(), rows.size(), si_bytes(static_cast<double>(bytes)));
+  }
+
+  void run() {
+    if (PackedFile::is_packed(input.path)) {
+      Result<PackedFile> file = PackedFile::open(input.path);
+      if (!file.ok()) exit = fail(file.status());
+      else print_packed(*file);
+      return;
+    }
+    Status problem;
+    const Checkpoint checkpoint = Checkpoint::open_partial(input.path, input.open_options(), problem);
+    print_checkpoint(checkpoint, problem);
+  }
+};
+
+}  // namespace
+
+void add_inspect(CLI::App& app, int& exit) {
+  CLI::App* command = app.add_subcommand("inspect", "Show scheme, layers, shapes, groups, zeros, globals, and anything suspicious");
+  auto state = std::make_shared<Inspect>(Inspect{{}, Format::table, false, exit});
+  add_input(*command, state->input, false);
+  add_format(*command, state->format);
+  command->add_flag("--values", state->values, "Also read and scan every value (NaN, huge scales, g_idx)");
+  command->footer("Example: swordfish inspect Llama-3-8B-GPTQ --values --format json");
+  command->callback([state] { state->run(); });
+}
+
+}  // namespace swordfish::cli

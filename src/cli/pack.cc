@@ -1,0 +1,68 @@
+// `swordfish pack`: a checkpoint into one file of packed weights.
+#include <fmt/format.h>
+
+#include "base/try.h"
+#include "cli/common.h"
+
+namespace swordfish::cli {
+namespace {
+
+struct Pack {
+  InputOptions input;
+  std::string out;
+  PackOptions options;
+  Format format = Format::table;
+  int& exit;
+
+  void run() {
+    Result<Checkpoint> checkpoint = Checkpoint::open(input.path, input.open_options());
+    if (!checkpoint.ok()) {
+      exit = fail(checkpoint.status());
+      return;
+    }
+    options.layers = input.layers;
+    if (checkpoint->layers().empty()) {
+      exit = fail({Code::unavailable, "nothing in " + input.path + " can be packed: it holds no quantized layer"});
+      return;
+    }
+    Progress progress("packing");
+    const auto update = [](std::uint64_t done, std::uint64_t total, void* bar) {
+      static_cast<Progress*>(bar)->update(done, total);
+      return true;
+    };
+    const Result<PackReport> report = pack_checkpoint(*checkpoint, out, options, update, &progress);
+    if (!report.ok()) {
+      exit = fail(report.status(), true);
+      return;
+    }
+    const double rate = static_cast<double>(report->packed_bytes) / 1e9 / std::max(1e-9, report->pack_seconds);
+    const Json row{{"out", out},
+                   {"layers", report->layers},
+                   {"source_bytes", report->source_bytes},
+                   {"packed_bytes", report->packed_bytes},
+                   {"read_seconds", report->read_seconds},
+                   {"pack_seconds", report->pack_seconds},
+                   {"write_seconds", report->write_seconds},
+                   {"pack_gb_per_second", rate}};
+    print(format, {{"pack", Json::array({row})}}, "pack",
+          {{"out", "file", true}, {"layers", "layers"}, {"packed_bytes", "bytes"}, {"read_seconds", "read s"}, {"pack_seconds", "pack s"},
+           {"write_seconds", "write s"}, {"pack_gb_per_second", "pack GB/s"}});
+  }
+};
+
+}  // namespace
+
+void add_pack(CLI::App& app, int& exit) {
+  CLI::App* command = app.add_subcommand("pack", "Write a checkpoint's weights in the packed layout, as safetensors");
+  auto s = std::make_shared<Pack>(Pack{.input = {}, .out = {}, .options = {}, .format = Format::table, .exit = exit});
+  add_input(*command, s->input, true);
+  add_format(*command, s->format);
+  command->add_option("-o,--out", s->out, "The file to write; it appears whole or not at all")->required();
+  command->add_flag("--fuse", s->options.fuse, "Pack q|k|v and gate|up as one weight each");
+  command->add_flag("--force", s->options.force, "Replace an existing file");
+  command->add_option("--threads", s->options.threads, "0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();
+  command->footer("Example: swordfish pack Llama-3-8B-GPTQ -o llama.safetensors --fuse");
+  command->callback([s] { s->run(); });
+}
+
+}  // namespace swordfish::cli

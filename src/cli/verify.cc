@@ -1,0 +1,298 @@
+// `swordfish verify`: proves each layer: the packed bytes unpack to exactly what was read, and the planned kernel multiplies within
+// its bound of fp64 arithmetic on the checkpoint's own bytes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/try.h"
+#include "cli/common.h"
+#include "plan/error_bound.h"
+#include "quant/numeric.h"
+
+namespace swordfish::cli {
+namespace {
+
+bool same_plane(const Plane& a, const Plane& b, std::int64_t n, std::int64_t rows) {
+  if (bool(a) != bool(b)) return false;
+  if (!a) return true;
+  if (a.type != b.type) return false;
+  const std::size_t size = static_cast<std::size_t>(bits(a.type)) / 8;
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t r = 0; r < rows; ++r)
+      if (std::memcmp(a.at(i, r), b.at(i, r), size) != 0) return false;
+  return true;
+}
+
+// "" when the packed weight gives back every code, scale, zero, offset, scale row and global; else what differs first.
+std::string round_trip_difference(const QuantTensor& source, const QuantTensor& back) {
+  if (source.n != back.n || source.k != back.k || source.code != back.code || source.rows != back.rows) return "shape or type differs";
+  if (!(source.global == back.global)) return "global differs";
+  if (!source.zeros && source.zero != back.zero) return "constant zero differs";
+  if (!same_plane(source.scales, back.scales, source.n, source.rows)) return "scales differ";
+  if (!same_plane(source.zeros, back.zeros, source.n, source.rows)) return "zeros differ";
+  if (!same_plane(source.offsets, back.offsets, source.n, source.rows)) return "offsets differ";
+  for (std::int64_t k = 0; k < source.k; ++k)
+    if (source.row(k) != back.row(k)) return fmt::format("scale row of k={} differs", k);
+  const std::int64_t chunk = 4096;
+  std::vector<std::uint8_t> a(static_cast<std::size_t>(64 * chunk)), b(a.size());
+  for (std::int64_t n0 = 0; n0 < source.n; n0 += 64)
+    for (std::int64_t k0 = 0; k0 < source.k; k0 += chunk) {
+      const std::int64_t n = std::min<std::int64_t>(64, source.n - n0), k = std::min(chunk, source.k - k0);
+      source.codes->read(n0, n, k0, k, a.data(), static_cast<std::size_t>(chunk));
+      back.codes->read(n0, n, k0, k, b.data(), static_cast<std::size_t>(chunk));
+      for (std::int64_t i = 0; i < n; ++i)
+        if (std::memcmp(&a[static_cast<std::size_t>(i * chunk)], &b[static_cast<std::size_t>(i * chunk)], static_cast<std::size_t>(k)) != 0)
+          return fmt::format("codes of row {} differ between k={} and {}", n0 + i, k0, k0 + k);
+    }
+  return "";
+}
+
+// ref[m*n + i] = Σ_k x[m,k]·w[i,k] and magnitude[...] = Σ_k |x[m,k]|·r[i,k] in fp64, where r bounds what kernels add up (see
+// plan/error_bound.h); rows of w are shared out over the pool.
+struct Reference {
+  std::vector<double> y, magnitude;
+};
+
+double dot(const double* a, const double* b, std::int64_t k) {
+  double lanes[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= k; i += 8)
+    for (int j = 0; j < 8; ++j) lanes[j] += a[i + j] * b[i + j];
+  for (; i < k; ++i) lanes[0] += a[i] * b[i];
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+Reference multiply(ThreadPool& pool, const QuantTensor& tensor, const std::vector<double>& x, std::int64_t m) {
+  Reference out;
+  out.y.resize(static_cast<std::size_t>(m * tensor.n));
+  out.magnitude.resize(out.y.size());
+  std::vector<double> abs_x(x.size());
+  std::transform(x.begin(), x.end(), abs_x.begin(), [](double v) { return std::abs(v); });
+  constexpr std::int64_t rows = 8;  // weight rows a task
+  pool.parallel_for((tensor.n + rows - 1) / rows, [&](std::int64_t task) {
+    const std::int64_t n0 = task * rows, n = std::min(rows, tensor.n - n0), k = tensor.k;
+    std::vector<double> w(static_cast<std::size_t>(n * k)), added(w.size());
+    dequantize(tensor, n0, n, w.data(), k);
+    added_magnitude(tensor, n0, n, added.data(), k);
+    for (std::int64_t mm = 0; mm < m; ++mm)
+      for (std::int64_t i = 0; i < n; ++i) {
+        const std::size_t at = static_cast<std::size_t>(mm * tensor.n + n0 + i);
+        out.y[at] = dot(&x[static_cast<std::size_t>(mm * k)], &w[static_cast<std::size_t>(i * k)], k);
+        out.magnitude[at] = dot(&abs_x[static_cast<std::size_t>(mm * k)], &added[static_cast<std::size_t>(i * k)], k);
+      }
+  });
+  return out;
+}
+
+double to_double(DType type, std::uint16_t bits16) { return type == DType::bf16 ? bf16_to_f32(bits16) : f16_to_f32(bits16); }
+std::uint16_t from_float(DType type, float v) { return type == DType::bf16 ? f32_to_bf16(v) : f32_to_f16(v); }
+
+struct Verify {
+  InputOptions input;
+  Format format = Format::table;
+  std::vector<std::int64_t> ms{1, 16, 64};
+  std::string activation = "bf16", device = "cpu", kernel;
+  int threads = 0;
+  std::uint64_t seed = 0;
+  int& exit;
+
+  std::unique_ptr<Context> context;
+  std::unique_ptr<ThreadPool> pool;
+  Device where;
+
+  // One product checked against the reference; fills `check` and returns whether it is within the bound.
+  Result<bool> check_product(const PackedWeight& packed, const QuantTensor& tensor, const std::vector<std::uint16_t>& x, const Reference& reference,
+                             const std::vector<float>* bias, std::int64_t m, Json& check) const {
+    const DType type = activation == "bf16" ? DType::bf16 : DType::f16;
+    const Problem problem{&packed.view, m, type, type, bias != nullptr, where, context->threads()};
+    SF_ASSIGN(const Plan chosen, plan(problem, {kernel, -1}));
+    const std::int64_t ldy = tensor.n + 8;
+    std::vector<std::uint16_t> y(static_cast<std::size_t>(m * ldy), 0x7fff);  // NaN in both types
+    Buffer workspace(std::max<std::size_t>(chosen.workspace, 64));
+    std::memset(workspace.data(), 0xff, workspace.size());
+    SF_TRY(workspace_init(chosen, where, workspace.data(), workspace.size()));
+    const RunArgs args{x.data(), tensor.k, y.data(), ldy, bias ? bias->data() : nullptr, workspace.data(), workspace.size(), nullptr};
+    double best = std::numeric_limits<double>::infinity();
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const auto start = std::chrono::steady_clock::now();
+      SF_TRY(swordfish::run(*context, problem, chosen, args));
+      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    double error2 = 0, norm2 = 0, worst = 0;
+    bool ok = true;
+    for (std::int64_t mm = 0; mm < m; ++mm)
+      for (std::int64_t n = 0; n < tensor.n; ++n) {
+        const std::size_t at = static_cast<std::size_t>(mm * tensor.n + n);
+        const double b = bias ? static_cast<double>((*bias)[static_cast<std::size_t>(n)]) : 0;
+        const double expected = reference.y[at] + b;
+        const double got = to_double(type, y[static_cast<std::size_t>(mm * ldy + n)]);
+        const double bound = error_bound(type, expected, reference.magnitude[at] + std::abs(b), tensor.k);
+        const double error = std::abs(got - expected);
+        if (!(error <= bound)) ok = false;  // NaN fails
+        worst = std::max(worst, bound > 0 ? error / bound : (error == 0 ? 0.0 : std::numeric_limits<double>::infinity()));
+        error2 += error * error;
+        norm2 += expected * expected;
+      }
+    const double relative = norm2 > 0 ? std::sqrt(error2 / norm2) : std::sqrt(error2);
+    check = {{"m", m},
+             {"kernel", chosen.kernel_name},
+             {"relative_error", relative},
+             {"error_over_bound", worst},
+             {"gb_per_second", static_cast<double>(packed.bytes()) / best / 1e9},
+             {"seconds", best},
+             {"ok", ok}};
+    return ok;
+  }
+
+  // One matrix: round trip, then every M.
+  Result<Json> check_matrix(const PackedWeight& packed, const QuantTensor& tensor, const std::vector<float>* bias, std::uint64_t stream) const {
+    SF_ASSIGN(const QuantTensor back, unpack(packed.view, 0));
+    const std::string difference = round_trip_difference(tensor, back);
+    Json result{{"round_trip", difference.empty()}, {"checks", Json::array()}};
+    if (!difference.empty()) result["difference"] = difference;
+    bool ok = difference.empty();
+
+    const DType type = activation == "bf16" ? DType::bf16 : DType::f16;
+    const std::int64_t most = *std::max_element(ms.begin(), ms.end());
+    std::mt19937_64 random(seed ^ (stream * 0x9e3779b97f4a7c15u));
+    std::normal_distribution<float> normal;
+    std::vector<std::uint16_t> x(static_cast<std::size_t>(most * tensor.k));
+    std::vector<double> exact(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = from_float(type, normal(random));
+      exact[i] = to_double(type, x[i]);
+    }
+    const Reference reference = multiply(*pool, tensor, exact, most);
+    double relative = 0, over = 0;
+    for (std::int64_t m : ms) {
+      Json check;
+      SF_ASSIGN(const bool within, check_product(packed, tensor, x, reference, bias, m, check));
+      ok = ok && within;
+      relative = std::max(relative, check["relative_error"].get<double>());
+      over = std::max(over, check["error_over_bound"].get<double>());
+      result["checks"].push_back(std::move(check));
+    }
+    result["relative_error"] = relative;
+    result["error_over_bound"] = over;
+    result["ok"] = ok;
+    return result;
+  }
+
+  // One layer, every expert of it; the row shows the worst.
+  Result<Json> check_layer(const Source& source, std::size_t index) const {
+    const Source::Layer& layer = source.layers()[index];
+    Json row{{"name", layer.name},
+             {"scheme", layer.scheme},
+             {"type", name(layer.code)},
+             {"n", layer.n},
+             {"k", layer.k},
+             {"experts", layer.experts},
+             {"shape", layer.experts ? fmt::format("{}x{}x{}", layer.experts, layer.n, layer.k) : fmt::format("{}x{}", layer.n, layer.k)},
+             {"round_trip", true},
+             {"relative_error", 0.0},
+             {"error_over_bound", 0.0},
+             {"ok", true}};
+    for (std::int64_t expert = 0; expert < std::max<std::int64_t>(1, layer.experts); ++expert) {
+      SF_ASSIGN(const auto bias, source.load_bias(index, expert));
+      std::vector<QuantTensor> parts;
+      PackedWeight weight;
+      if (source.packed()) {  // its parts are checked through slices of what was unpacked
+        SF_ASSIGN(weight, source.packed()->load(index, expert));
+        for (std::int64_t p = 0; p < weight.view.n_parts; ++p) {
+          SF_ASSIGN(QuantTensor part, unpack(weight.view, p));
+          parts.push_back(std::move(part));
+        }
+      } else {
+        SF_ASSIGN(QuantTensor tensor, source.checkpoint()->load(index, expert));
+        parts.push_back(std::move(tensor));
+      }
+      std::int64_t n0 = 0;
+      for (const QuantTensor& part : parts) {
+        PackedWeight repacked;
+        const bool whole = source.packed() && parts.size() == 1;
+        if (!whole) {
+          SF_ASSIGN(repacked, pack(part, threads));
+        }
+        std::vector<float> part_bias;
+        if (bias) part_bias.assign(bias->begin() + n0, bias->begin() + n0 + part.n);
+        n0 += part.n;
+        SF_ASSIGN(Json result, check_matrix(whole ? weight : repacked, part, bias ? &part_bias : nullptr, index * 4096 + static_cast<std::uint64_t>(expert)));
+        row["round_trip"] = row["round_trip"].get<bool>() && result["round_trip"].get<bool>();
+        row["ok"] = row["ok"].get<bool>() && result["ok"].get<bool>();
+        for (const char* key : {"relative_error", "error_over_bound"}) row[key] = std::max(row[key].get<double>(), result[key].get<double>());
+        if (result.contains("difference")) row["difference"] = result["difference"];
+        if (!row.contains("checks") || !result["ok"].get<bool>()) row["checks"] = result["checks"];
+      }
+    }
+    row["kernel"] = row["checks"][0]["kernel"];
+    row["gb_per_second"] = row["checks"][0]["gb_per_second"];
+    return row;
+  }
+
+  Status run() {
+    SF_ASSIGN(where, parse_device(device));
+    SF_ASSIGN(const Source source, Source::open(input.path, input.open_options()));
+    SF_ASSIGN(const auto layers, select_layers(source, input.layers));
+    context = std::make_unique<Context>(threads);
+    pool = std::make_unique<ThreadPool>(threads);
+    if (seed == 0) seed = std::random_device{}() | 1u;
+    Json rows = Json::array();
+    std::size_t failed = 0;
+    double relative = 0, over = 0;
+    {
+      Progress progress("verifying");
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        Result<Json> row = check_layer(source, layers[i]);
+        if (!row.ok()) return row.status();
+        if (!(*row)["ok"].get<bool>()) ++failed;
+        relative = std::max(relative, (*row)["relative_error"].get<double>());
+        over = std::max(over, (*row)["error_over_bound"].get<double>());
+        rows.push_back(std::move(*row));
+        progress.update(i + 1, layers.size());
+      }
+    }
+    const Json document{{"path", input.path},
+                        {"scheme", source.scheme()},
+                        {"layers", rows},
+                        {"summary",
+                         {{"layers", layers.size()}, {"failed", failed}, {"worst_relative_error", relative}, {"worst_error_over_bound", over}, {"m", ms},
+                          {"activation", activation}, {"seed", seed}}}};
+    print(format, document, "layers",
+          {{"name", "layer", true}, {"scheme", "scheme", true}, {"type", "type", true}, {"shape", "shape"}, {"round_trip", "round trip", true},
+           {"kernel", "kernel", true}, {"gb_per_second", "GB/s"}, {"relative_error", "rel. error"}, {"error_over_bound", "of bound"}, {"ok", "ok", true},
+           {"difference", "difference", true}});
+    if (format == Format::table)
+      fmt::print("\n{} layers verified, {} failed; worst relative error {:.2e}, at most {:.2f} of the bound (M = {}, {}, seed {})\n", layers.size(), failed,
+                 relative, over, fmt::join(ms, ", "), activation, seed);
+    exit = failed ? kCheckFailed : kDone;
+    return {};
+  }
+};
+
+}  // namespace
+
+void add_verify(CLI::App& app, int& exit) {
+  CLI::App* command = app.add_subcommand("verify", "Pack, unpack and multiply each layer, and compare with fp64 on the checkpoint's own bytes");
+  auto s = std::make_shared<Verify>(Verify{.input = {}, .exit = exit, .context = {}, .pool = {}, .where = {}});
+  add_input(*command, s->input, true);
+  add_format(*command, s->format);
+  command->add_option("--m", s->ms, "Rows of x, several by commas")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  command->add_option("--act", s->activation, "Activations: bf16 or fp16")->check(CLI::IsMember({"bf16", "fp16"}))->capture_default_str();
+  command->add_option("--device", s->device, "cpu, cuda or cuda:N")->capture_default_str();
+  command->add_option("--kernel", s->kernel, "Force a kernel of the table (see `explain --list`)");
+  command->add_option("--threads", s->threads, "0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();
+  command->add_option("--seed", s->seed, "Of the random activations; 0: fresh ones")->capture_default_str();
+  command->footer("Example: swordfish verify Mixtral-NVFP4 --m 1,16,64 --layers 'experts\\.0\\.' --format json");
+  command->callback([s] {
+    if (const Status status = s->run(); !status.ok()) s->exit = fail(status);
+  });
+}
+
+}  // namespace swordfish::cli

@@ -1,0 +1,236 @@
+"""The commands' output, options and exit codes."""
+import csv
+import io
+import json
+import os
+import pathlib
+import pty
+import shutil
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from conftest import ROOT
+
+GPTQ = "gptq_b4_g32_n40"
+UNEQUAL = "modelopt_nvfp4_mixtral_unequal"
+COMMANDS = ["inspect", "verify", "dequantize", "pack", "quantize", "explain", "bench", "devices"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(swordfish, command):
+    code, out, _ = swordfish(command, "--help")
+    assert code == 0 and f"Example: swordfish {command}" in out
+
+
+def test_version_and_usage(swordfish):
+    assert swordfish("--version")[1].startswith("swordfish 0.")
+    assert swordfish()[0] == 2
+    assert swordfish("inspekt")[0] == 2
+    assert swordfish("verify")[0] == 2
+    assert swordfish("verify", "x", "--m", "0")[0] == 2
+
+
+def test_formats_agree(swordfish, data):
+    rows = swordfish.json("inspect", data(GPTQ))["layers"]
+    code, out, _ = swordfish("inspect", data(GPTQ), "--format", "csv")
+    table = list(csv.DictReader(io.StringIO(out)))
+    assert code == 0 and [r["name"] for r in table] == [r["name"] for r in rows]
+    code, out, _ = swordfish("inspect", data(GPTQ))
+    assert code == 0 and all(r["name"] in out for r in rows)
+
+
+def test_nothing_on_stderr_without_a_terminal(swordfish, data):
+    code, _, err = swordfish("verify", data(GPTQ), "--m", "1")
+    assert code == 0 and err == ""
+
+
+def test_progress_bar_on_a_terminal(swordfish, data):
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen([swordfish.path, "verify", str(data(GPTQ)), "--m", "1"], stdout=subprocess.PIPE, stderr=theirs)
+    out = done.communicate()[0].decode()
+    os.close(theirs)
+    err = os.read(ours, 65536).decode()
+    assert done.returncode == 0 and "verifying [" in err and "100 %" in err and "verifying" not in out
+
+
+def test_inspect_shows_unequal_globals(swordfish, data):
+    report = swordfish.json("inspect", data(UNEQUAL))
+    assert any("different globals" in line for line in report["suspicious"])
+    assert any(row.get("global") for row in report["layers"])
+
+
+def test_inspect_prints_what_could_be_read_then_refuses(swordfish, data, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(data(GPTQ), broken)
+    config = json.loads((broken / "config.json").read_text())
+    config["quantization_config"]["bits"] = 3
+    (broken / "config.json").write_text(json.dumps(config))
+    (broken / "quantize_config.json").unlink(missing_ok=True)
+    report = swordfish.json("inspect", broken, code=3)
+    assert report["summary"]["tensors"] > 0 and "bits" in report["summary"]["refused"]
+    assert swordfish("verify", broken)[0] == 3
+
+
+def test_verify_layers_and_kernel(swordfish, data):
+    report = swordfish.json("verify", data(GPTQ), "--layers", r"q_proj$", "--m", "1,4", "--kernel", "reference")
+    assert report["summary"]["layers"] >= 1 and all(r["name"].endswith("q_proj") for r in report["layers"])
+    assert all(c["kernel"] == "reference" for r in report["layers"] for c in r["checks"])
+    assert swordfish("verify", data(GPTQ), "--layers", "no_such_layer")[0] == 2
+    assert swordfish("verify", data(GPTQ), "--layers", "(")[0] == 2
+    assert swordfish("verify", data(GPTQ), "--kernel", "no_such_kernel")[0] in (2, 4)
+    assert swordfish("verify", data(GPTQ), "--device", "cuda:7")[0] == 4
+    assert swordfish("verify", data(GPTQ), "--device", "tpu")[0] == 2
+    assert swordfish("verify", data(GPTQ), "--act", "fp16", "--m", "2")[0] == 0
+
+
+def test_nothing_packable_is_exit_4(swordfish, tmp_path):
+    import gguf
+    path = tmp_path / "plain.gguf"
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_tensor("blk.0.ffn_down.weight", np.ones((32, 64), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert swordfish("verify", path)[0] == 4
+    assert swordfish("pack", path, "-o", tmp_path / "out.safetensors")[0] == 4
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_missing_input_is_refused(swordfish, tmp_path):
+    for command in (["inspect"], ["verify"], ["pack", "-o", tmp_path / "o"], ["dequantize", "-o", tmp_path / "o"]):
+        code, _, err = swordfish(command[0], tmp_path / "nowhere", *command[1:])
+        assert code == 3 and "nowhere" in err
+
+
+@pytest.mark.parametrize("dtype,np_type", [("fp32", np.float32), ("fp16", np.float16), ("bf16", None)])
+def test_dequantize_types(swordfish, data, tmp_path, dtype, np_type):
+    out = tmp_path / "d.safetensors"
+    code, _, err = swordfish("dequantize", data(GPTQ), "-o", out, "--dtype", dtype)
+    assert code == 0, err
+    header = json.loads(out.read_bytes()[8:8 + int.from_bytes(out.read_bytes()[:8], "little")])
+    types = {v["dtype"] for k, v in header.items() if k != "__metadata__"}
+    assert types == {{"fp32": "F32", "fp16": "F16", "bf16": "BF16"}[dtype]}
+    if np_type is np.float16:
+        swordfish("dequantize", data(GPTQ), "-o", tmp_path / "f.safetensors")
+        with safe_open(out, "np") as half, safe_open(tmp_path / "f.safetensors", "np") as full:
+            for name in full.keys():
+                assert np.array_equal(half.get_tensor(name), full.get_tensor(name).astype(np.float16))
+
+
+def test_dequantize_reports_overflow_to_infinity(swordfish, tmp_path):
+    folder = tmp_path / "big"
+    folder.mkdir()
+    # int4 group-32 weights times a scale of 60000: beyond fp16
+    packed = np.full((8, 4), 0x7FFFFFFF, np.int32)
+    save_file({"model.layers.0.mlp.down_proj.weight_packed": packed, "model.layers.0.mlp.down_proj.weight_scale": np.full((8, 1), 6e4, np.float32),
+               "model.layers.0.mlp.down_proj.weight_shape": np.array([8, 32], np.int64)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"quantization_config": {
+        "quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed", "ignore": [],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}}}}}))
+    code, out, err = swordfish("dequantize", folder, "-o", tmp_path / "o.safetensors", "--dtype", "fp16")
+    assert code == 0 and "infinit" in (out + err)
+    assert "infinit" not in "".join(swordfish("dequantize", folder, "-o", tmp_path / "p.safetensors")[1:])
+
+
+def test_pack_refuses_to_overwrite(swordfish, data, tmp_path):
+    out = tmp_path / "p.safetensors"
+    assert swordfish("pack", data(GPTQ), "-o", out)[0] == 0
+    first = out.read_bytes()
+    code, _, err = swordfish("pack", data(GPTQ), "-o", out)
+    assert code == 2 and "--force" in err and out.read_bytes() == first
+    assert swordfish("pack", data(GPTQ), "-o", out, "--force")[0] == 0
+    assert os.listdir(tmp_path) == ["p.safetensors"]
+    with safe_open(out, "np") as f:
+        assert f.metadata()["swordfish.layout"] == "mma64/1"
+
+
+def test_pack_into_a_missing_folder_is_said(swordfish, data, tmp_path):
+    code, _, err = swordfish("pack", data(GPTQ), "-o", tmp_path / "no" / "p.safetensors")
+    assert code != 0 and "no" in err
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_killed_pack_leaves_nothing(swordfish, tmp_path, signal_number):
+    source = tmp_path / "src"
+    source.mkdir()
+    swordfish_quantizable(source, 4096, 4096, 6)
+    code, _, err = swordfish("quantize", source, "-o", tmp_path / "q", "--scheme", "int4")
+    assert code == 0, err
+    out = tmp_path / "out"
+    out.mkdir()
+    for delay in (0.0, 0.02, 0.05, 0.1):
+        process = subprocess.Popen([swordfish.path, "pack", str(tmp_path / "q"), "-o", str(out / "p.safetensors")], stdout=subprocess.DEVNULL)
+        time.sleep(delay)
+        process.send_signal(signal_number)
+        process.wait()
+        left = os.listdir(out)
+        assert left in ([], ["p.safetensors"]), left
+        if left:  # it had finished: then it is whole
+            assert swordfish("inspect", out / "p.safetensors")[0] == 0
+            os.remove(out / "p.safetensors")
+
+
+def swordfish_quantizable(folder, n, k, layers):
+    rng = np.random.default_rng(5)
+    tensors = {f"model.layers.{i}.mlp.down_proj.weight": rng.standard_normal((n, k), np.float32).astype(np.float16) for i in range(layers)}
+    tensors["model.norm.weight"] = np.ones(k, np.float16)
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "hidden_size": k}))
+
+
+@pytest.mark.parametrize("args,tolerance", [
+    (["--scheme", "int4"], 0.12), (["--scheme", "int4", "--asymmetric", "--group", "32"], 0.12), (["--scheme", "int8"], 0.01),
+    (["--scheme", "int8", "--group", "0"], 0.02), (["--scheme", "nvfp4"], 0.12), (["--scheme", "mxfp4"], 0.16)])
+def test_quantize_then_verify(swordfish, tmp_path, args, tolerance):
+    source = tmp_path / "src"
+    source.mkdir()
+    swordfish_quantizable(source, 96, 256, 1)
+    code, _, err = swordfish("quantize", source, "-o", tmp_path / "q", *args)
+    assert code == 0, err
+    assert swordfish.json("verify", tmp_path / "q")["summary"]["failed"] == 0
+    swordfish("dequantize", tmp_path / "q", "-o", tmp_path / "d.safetensors")
+    name = "model.layers.0.mlp.down_proj.weight"
+    with safe_open(tmp_path / "d.safetensors", "np") as d, safe_open(source / "model.safetensors", "np") as s, \
+            safe_open(tmp_path / "q" / "model.safetensors", "np") as q:
+        w, back = s.get_tensor(name).astype(np.float32), d.get_tensor(name)
+        assert "model.norm.weight" in q.keys()
+    assert np.linalg.norm(w - back) / np.linalg.norm(w) < tolerance
+    assert swordfish("quantize", source, "-o", tmp_path / "q", *args)[0] == 2  # no overwriting
+
+
+def test_explain(swordfish, data):
+    rows = swordfish.json("explain", "--n", "4096", "--k", "4096", "--m", "1,64")["explain"]
+    for m in (1, 64):
+        of_m = [r for r in rows if r["m"] == m]
+        assert sum(r["chosen"] for r in of_m) == 1 and all(r["reason"] for r in of_m)
+        assert [r["kernel"] for r in of_m] == [k["kernel"] for k in swordfish.json("explain", "--list")["kernels"]]
+    rows = swordfish.json("explain", data(GPTQ), "--layers", "q_proj", "--kernel", "reference")["explain"]
+    assert all(r["chosen"] == (r["kernel"] == "reference") for r in rows)
+    assert swordfish("explain")[0] == 2
+    assert swordfish("explain", "--n", "0", "--k", "5")[0] == 2
+
+
+def test_bench_formats(swordfish):
+    args = ["bench", "--shapes", "256x512", "--m", "1,4", "--seconds", "0.05"]
+    report = swordfish.json(*args)
+    assert len(report["points"]) == 2 and all(p["us"] > 0 and p["gb_per_second"] > 0 for p in report["points"])
+    code, out, err = swordfish(*args, "--format", "benchmark")
+    assert code == 0, err
+    google = json.loads(out)
+    assert google["context"]["num_cpus"] > 0 and all("real_time" in b and b["time_unit"] == "us" for b in google["benchmarks"])
+
+
+def test_devices(swordfish):
+    devices = swordfish.json("devices")["devices"]
+    assert devices[0]["device"] == "cpu" and devices[0]["threads"] >= 1 and devices[0]["uses"]
+
+
+def test_readme_table_is_printed_from_the_kernel_table(swordfish):
+    assert subprocess.run(["python3", str(ROOT / "scripts" / "support_table.py"), "--check", swordfish.path]).returncode == 0
