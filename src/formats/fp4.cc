@@ -17,6 +17,7 @@ struct Loader {
   LayerInfo info;
   Tensor codes, scales;
   std::optional<Tensor> global;
+  Global::Op global_op;
   DType scale_type;
   bool transposed;
 
@@ -48,7 +49,8 @@ struct Loader {
       const bool shared = global->bytes == sizeof(float);
       SF_TRY(container->read(*global, shared ? 0 : static_cast<std::uint64_t>(expert) * sizeof(float), sizeof(float),
                              &t.global.value));
-      SF_TRY(check_global(*container, *global, t.global.value, false));
+      SF_TRY(check_global(*container, *global, t.global.value, global_op == Global::Op::divide));
+      t.global.op = global_op;
     }
     t.keep_alive.push_back(std::move(scale_data));
     return t;
@@ -77,6 +79,7 @@ FormatLayer fp4_layer(std::shared_ptr<const Container> container, Fp4Matrix matr
                 *matrix.codes,
                 *matrix.scales,
                 matrix.global ? std::optional<Tensor>(*matrix.global) : std::nullopt,
+                matrix.global_op,
                 matrix.scale_type,
                 matrix.transposed};
   return {std::move(info), std::move(loader)};

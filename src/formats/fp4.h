@@ -1,5 +1,5 @@
 // One FP4 matrix (or stack of expert matrices) of a safetensors file: e2m1 codes, block scales and perhaps a global, as ModelOpt,
-// gpt-oss and DeepSeek store them (formats.md 5, 6); and the checks of their tensors.
+// compressed-tensors, gpt-oss and DeepSeek store them (formats.md 5, 6); and the checks of their tensors.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,9 @@ struct Fp4Matrix {
   const Tensor* codes = nullptr;   // two codes a byte along K, low nibble first: [experts..., N, K/2] in any split of dimensions
   const Tensor* scales = nullptr;  // one byte a block: [experts..., N, K/block]
   DType scale_type = DType::f8_e4m3;  // what those bytes mean: f8_e4m3 or f8_e8m0
-  const Tensor* global = nullptr;     // F32 multiplier, one or one an expert; or null
-  bool transposed = false;            // codes [experts, K/2, N] and scales [experts, K/block, N]
+  const Tensor* global = nullptr;     // F32, one or one an expert; or null
+  Global::Op global_op = Global::Op::multiply;
+  bool transposed = false;  // codes [experts, K/2, N] and scales [experts, K/block, N]
 };
 // The layer that reads it; shapes and types must have been checked. The tensors are those of `container`.
 FormatLayer fp4_layer(std::shared_ptr<const Container> container, Fp4Matrix matrix);
