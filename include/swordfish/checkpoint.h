@@ -87,6 +87,8 @@ class Checkpoint {
   // Reads one layer (one expert of a stacked one) and checks its values by formats.md section 9, rows 38-49.
   // Thread-safe.
   Result<QuantTensor> load(std::size_t layer, std::int64_t expert = 0) const;
+  // Its global scale alone (a few bytes are read); 1 when it has none.
+  Result<Global> load_global(std::size_t layer, std::int64_t expert = 0) const;
   // Its bias as fp32 [n]; nullopt when there is none or every element of a placeholder is zero.
   Result<std::optional<std::vector<float>>> load_bias(std::size_t layer, std::int64_t expert = 0) const;
   // Raw bytes of any tensor of the container.

@@ -181,7 +181,7 @@ void add_input(CLI::App& command, InputOptions& input, bool with_layers) {
 Result<std::vector<std::size_t>> select_layers(const Source& source, const std::string& pattern) {
   std::vector<std::size_t> selected;
   if (source.layers().empty()) return unavailable("nothing in this input can be packed: it holds no quantized layer");
-  SF_ASSIGN(const Pattern compiled, Pattern::compile(pattern));
+  SF_ASSIGN(const Pattern compiled, Pattern::compile(pattern, "--layers"));
   for (std::size_t i = 0; i < source.layers().size(); ++i) {
     SF_ASSIGN(const bool found, compiled.search(source.layers()[i].name));
     if (found) selected.push_back(i);

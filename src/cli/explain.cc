@@ -12,6 +12,8 @@ namespace swordfish::cli {
 namespace {
 
 struct Explain {
+  explicit Explain(int& exit_code) : exit(exit_code) {}
+
   InputOptions input;
   Format format = Format::table;
   std::vector<std::int64_t> ms{1};
@@ -76,7 +78,7 @@ struct Explain {
 
 void add_explain(CLI::App& app, int& exit) {
   CLI::App* command = app.add_subcommand("explain", "Show the chosen plan, and for every other kernel why not");
-  auto s = std::make_shared<Explain>(Explain{.input = {}, .exit = exit});
+  auto s = std::make_shared<Explain>(exit);
   add_input(*command, s->input, true);
   command->get_option("path")->required(false);
   add_format(*command, s->format);

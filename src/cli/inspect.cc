@@ -51,6 +51,8 @@ Status scan_values(const Checkpoint& checkpoint, std::size_t index, std::vector<
 }
 
 struct Inspect {
+  explicit Inspect(int& exit_code) : exit(exit_code) {}
+
   InputOptions input;
   Format format = Format::table;
   bool values = false;
@@ -201,7 +203,7 @@ struct Inspect {
 
 void add_inspect(CLI::App& app, int& exit) {
   CLI::App* command = app.add_subcommand("inspect", "Show scheme, layers, shapes, groups, zeros, globals, and anything suspicious");
-  auto state = std::make_shared<Inspect>(Inspect{{}, Format::table, false, exit});
+  auto state = std::make_shared<Inspect>(exit);
   add_input(*command, state->input, false);
   add_format(*command, state->format);
   command->add_flag("--values", state->values, "Also read and scan every value (NaN, huge scales, g_idx)");

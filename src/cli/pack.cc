@@ -8,6 +8,8 @@ namespace swordfish::cli {
 namespace {
 
 struct Pack {
+  explicit Pack(int& exit_code) : exit(exit_code) {}
+
   InputOptions input;
   std::string out;
   PackOptions options;
@@ -54,7 +56,7 @@ struct Pack {
 
 void add_pack(CLI::App& app, int& exit) {
   CLI::App* command = app.add_subcommand("pack", "Write a checkpoint's weights in the packed layout, as safetensors");
-  auto s = std::make_shared<Pack>(Pack{.input = {}, .out = {}, .options = {}, .format = Format::table, .exit = exit});
+  auto s = std::make_shared<Pack>(exit);
   add_input(*command, s->input, true);
   add_format(*command, s->format);
   command->add_option("-o,--out", s->out, "The file to write; it appears whole or not at all")->required();

@@ -76,7 +76,7 @@ Reference multiply(ThreadPool& pool, const QuantTensor& tensor, const std::vecto
   std::vector<double> abs_x(x.size());
   std::transform(x.begin(), x.end(), abs_x.begin(), [](double v) { return std::abs(v); });
   constexpr std::int64_t rows = 8;  // weight rows a task
-  pool.parallel_for((tensor.n + rows - 1) / rows, [&](std::int64_t task) {
+  pool.parallel_for((tensor.n + rows - 1) / rows, [&](std::int64_t task, int) {
     const std::int64_t n0 = task * rows, n = std::min(rows, tensor.n - n0), k = tensor.k;
     std::vector<double> w(static_cast<std::size_t>(n * k)), added(w.size());
     dequantize(tensor, n0, n, w.data(), k);
@@ -95,6 +95,8 @@ double to_double(DType type, std::uint16_t bits16) { return type == DType::bf16 
 std::uint16_t from_float(DType type, float v) { return type == DType::bf16 ? f32_to_bf16(v) : f32_to_f16(v); }
 
 struct Verify {
+  explicit Verify(int& exit_code) : exit(exit_code) {}
+
   InputOptions input;
   Format format = Format::table;
   std::vector<std::int64_t> ms{1, 16, 64};
@@ -280,7 +282,7 @@ struct Verify {
 
 void add_verify(CLI::App& app, int& exit) {
   CLI::App* command = app.add_subcommand("verify", "Pack, unpack and multiply each layer, and compare with fp64 on the checkpoint's own bytes");
-  auto s = std::make_shared<Verify>(Verify{.input = {}, .exit = exit, .context = {}, .pool = {}, .where = {}});
+  auto s = std::make_shared<Verify>(exit);
   add_input(*command, s->input, true);
   add_format(*command, s->format);
   command->add_option("--m", s->ms, "Rows of x, several by commas")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 1 << 20));
