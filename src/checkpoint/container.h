@@ -56,7 +56,8 @@ struct Container {
   Status read(const Tensor& t, std::uint64_t offset, std::size_t size, void* out) const;  // a range of its bytes
 };
 
-// Rules of formats.md 1.1-1.4 (every "required here" of its table) on one file; appends to `into`.
+// Rules of formats.md 1.1-1.4 (every "required here" of its table) on one file; appends to `into`, which is of no further use after
+// a failure.
 Status read_safetensors_header(std::shared_ptr<const io::File> file, Container& into);
 // A folder: index, model.safetensors, model_file_base_name or the only file, by the precedence of 1.5. `base_name` is the GPTQ
 // configuration's model_file_base_name (empty: none); `gptq_default` the name used when that key is null.

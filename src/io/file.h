@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 #include <string>
+#include <vector>
 
 #include "swordfish/buffer.h"
 #include "swordfish/status.h"
@@ -39,7 +39,7 @@ class File {
 Result<std::string> read_text(const std::string& path, std::uint64_t limit);
 bool exists(const std::string& path);        // anything of that name, dangling links and FIFOs included
 bool is_directory(const std::string& path);  // follows links
-// Plain names of the entries of a folder, sorted; empty on failure.
+// Plain names of the entries of a folder, sorted, without "." and "..".
 Result<std::vector<std::string>> list_directory(const std::string& path);
 
 }  // namespace swordfish::io
