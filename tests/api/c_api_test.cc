@@ -1,0 +1,272 @@
+// The C ABI: the whole way from a file to y, versioned structs, and every kind of bad call.
+#include "swordfish/swordfish.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+const std::string kCheckpoint = SWORDFISH_TEST_DATA "/fixtures/gptq_b4_g32_n40";
+
+struct Opened {
+  sf_checkpoint* checkpoint = nullptr;
+  sf_weight* weight = nullptr;
+  sf_context* context = nullptr;
+  sf_weight_info info = {};
+  std::vector<float> dense;
+
+  Opened() {
+    EXPECT_EQ(sf_checkpoint_open(kCheckpoint.c_str(), nullptr, &checkpoint), SF_OK) << sf_last_error();
+    const size_t layer = 0;
+    EXPECT_EQ(sf_weight_pack(checkpoint, &layer, 1, 0, 1, &weight), SF_OK) << sf_last_error();
+    EXPECT_EQ(sf_context_create(2, &context), SF_OK);
+    info.struct_size = sizeof info;
+    EXPECT_EQ(sf_weight_get_info(weight, &info), SF_OK);
+    dense.resize(static_cast<size_t>(info.n * info.k));
+    EXPECT_EQ(sf_checkpoint_dequantize(checkpoint, 0, 0, dense.data(), info.k), SF_OK);
+  }
+  ~Opened() {
+    sf_context_free(context);
+    sf_weight_free(weight);
+    sf_checkpoint_free(checkpoint);
+  }
+  sf_problem problem(int64_t m) const {
+    sf_problem p = {};
+    p.struct_size = sizeof p;
+    p.m = m;
+    p.y_type = SF_F32;
+    p.threads = 2;
+    return p;
+  }
+};
+
+// y of an all-ones x is the row sum of the dense weight.
+void run_and_check(const Opened& o, int64_t m) {
+  const sf_problem problem = o.problem(m);
+  sf_plan plan = {};
+  plan.struct_size = sizeof plan;
+  ASSERT_EQ(sf_plan_make(o.weight, &problem, &plan), SF_OK) << sf_last_error();
+  std::vector<uint16_t> x(static_cast<size_t>(m * o.info.k), 0x3f80);
+  std::vector<float> y(static_cast<size_t>(m * o.info.n), NAN);
+  void* workspace = std::aligned_alloc(64, (plan.workspace + 127) / 64 * 64);
+  ASSERT_EQ(sf_workspace_init(&plan, workspace, plan.workspace, nullptr), SF_OK) << sf_last_error();
+  sf_run_args args = {};
+  args.struct_size = sizeof args;
+  args.x = x.data();
+  args.ldx = o.info.k;
+  args.y = y.data();
+  args.ldy = o.info.n;
+  args.workspace = workspace;
+  args.workspace_size = plan.workspace;
+  EXPECT_EQ(sf_run(o.context, o.weight, &plan, &args), SF_OK) << sf_last_error();
+  std::free(workspace);
+  for (int64_t i = 0; i < m * o.info.n; ++i) {
+    double sum = 0, magnitude = 0;
+    for (int64_t k = 0; k < o.info.k; ++k) {
+      const double w = static_cast<double>(o.dense[static_cast<size_t>((i % o.info.n) * o.info.k + k)]);
+      sum += w;
+      magnitude += std::abs(w);
+    }
+    ASSERT_NEAR(y[static_cast<size_t>(i)], sum, 1e-4 * magnitude) << i;
+  }
+}
+
+TEST(CApi, FromFileToY) {
+  const Opened o;
+  EXPECT_STREQ(o.info.layout, "mma64/1");
+  for (int64_t m : {1, 3, 20}) run_and_check(o, m);
+}
+
+TEST(CApi, ManyThreadsOnOneContext) {
+  const Opened o;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) threads.emplace_back([&o, i] { run_and_check(o, 1 + i); });
+  for (std::thread& t : threads) t.join();
+}
+
+TEST(CApi, WeightThroughPackedBytesIsTheSame) {
+  const Opened o;
+  std::vector<float> again(o.dense.size());
+  ASSERT_EQ(sf_weight_dequantize(o.weight, again.data(), o.info.k), SF_OK);
+  EXPECT_EQ(std::memcmp(again.data(), o.dense.data(), again.size() * sizeof(float)), 0);
+}
+
+TEST(CApi, FindLayerAndInfo) {
+  const Opened o;
+  sf_layer_info info = {};
+  info.struct_size = sizeof info;
+  ASSERT_EQ(sf_checkpoint_layer(o.checkpoint, 0, &info), SF_OK);
+  size_t found = 99;
+  EXPECT_EQ(sf_checkpoint_find(o.checkpoint, info.name, &found), SF_OK);
+  EXPECT_EQ(found, 0u);
+  EXPECT_EQ(sf_checkpoint_find(o.checkpoint, "no.such.layer", &found), SF_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(sf_last_error()).find("no.such.layer"), std::string::npos);
+  EXPECT_EQ(sf_checkpoint_layer(o.checkpoint, 1u << 20, &info), SF_INVALID_ARGUMENT);
+}
+
+TEST(CApi, ExplainVisitsEveryKernelAndOneIsChosen) {
+  const Opened o;
+  const sf_problem problem = o.problem(1);
+  std::vector<int> chosen;
+  ASSERT_EQ(sf_explain(
+                o.weight, &problem,
+                [](void* user, const char* kernel, int is_chosen, const char* reason) {
+                  EXPECT_GT(std::strlen(kernel), 0u);
+                  EXPECT_GT(std::strlen(reason), 0u);
+                  static_cast<std::vector<int>*>(user)->push_back(is_chosen);
+                },
+                &chosen),
+            SF_OK);
+  EXPECT_EQ(std::count(chosen.begin(), chosen.end(), 1), 1);
+}
+
+TEST(CApi, StructsOfOlderAndNewerPrograms) {
+  const Opened o;
+  // An older program knows only the first fields of the plan.
+  struct {
+    size_t struct_size;
+    const char* kernel;
+    unsigned char guard[8];
+  } old = {offsetof(sf_plan, kernel_index), nullptr, {1, 2, 3, 4, 5, 6, 7, 8}};
+  const sf_problem problem = o.problem(1);
+  ASSERT_EQ(sf_plan_make(o.weight, &problem, reinterpret_cast<sf_plan*>(&old)), SF_OK);
+  EXPECT_NE(old.kernel, nullptr);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(old.guard[i], i + 1);
+
+  // A newer one has more; zero there means "not used".
+  struct {
+    sf_problem known;
+    unsigned char more[16];
+  } newer = {};
+  newer.known = problem;
+  newer.known.struct_size = sizeof newer;
+  sf_plan plan = {};
+  plan.struct_size = sizeof plan;
+  EXPECT_EQ(sf_plan_make(o.weight, &newer.known, &plan), SF_OK) << sf_last_error();
+  newer.more[3] = 1;
+  EXPECT_EQ(sf_plan_make(o.weight, &newer.known, &plan), SF_INVALID_ARGUMENT);
+
+  sf_problem unset = problem;
+  unset.struct_size = 0;
+  EXPECT_EQ(sf_plan_make(o.weight, &unset, &plan), SF_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(sf_last_error()).find("struct_size"), std::string::npos);
+}
+
+TEST(CApi, NullPointersAreSaid) {
+  const Opened o;
+  const sf_problem problem = o.problem(1);
+  sf_plan plan = {};
+  plan.struct_size = sizeof plan;
+  sf_checkpoint* checkpoint = nullptr;
+  EXPECT_EQ(sf_checkpoint_open(nullptr, nullptr, &checkpoint), SF_INVALID_ARGUMENT);
+  EXPECT_EQ(sf_checkpoint_open("x", nullptr, nullptr), SF_INVALID_ARGUMENT);
+  EXPECT_EQ(sf_plan_make(nullptr, &problem, &plan), SF_INVALID_ARGUMENT);
+  EXPECT_EQ(sf_plan_make(o.weight, nullptr, &plan), SF_INVALID_ARGUMENT);
+  EXPECT_EQ(sf_run(o.context, o.weight, nullptr, nullptr), SF_INVALID_ARGUMENT);
+  EXPECT_EQ(sf_weight_pack(o.checkpoint, nullptr, 1, 0, 0, nullptr), SF_INVALID_ARGUMENT);
+  sf_checkpoint_free(nullptr);
+  sf_weight_free(nullptr);
+  sf_context_free(nullptr);
+  sf_packed_file_free(nullptr);
+  EXPECT_EQ(sf_checkpoint_layer_count(nullptr), 0u);
+}
+
+TEST(CApi, BadProblemsAndArguments) {
+  const Opened o;
+  sf_plan plan = {};
+  plan.struct_size = sizeof plan;
+  sf_problem p = o.problem(-1);
+  EXPECT_EQ(sf_plan_make(o.weight, &p, &plan), SF_INVALID_ARGUMENT);
+  p = o.problem(1);
+  p.x_type = SF_F32;
+  EXPECT_NE(sf_plan_make(o.weight, &p, &plan), SF_OK);
+  p = o.problem(1);
+  p.device = SF_CUDA;
+  p.device_index = 63;
+  EXPECT_EQ(sf_plan_make(o.weight, &p, &plan), SF_UNAVAILABLE);
+  p = o.problem(1);
+  p.kernel = "no_such_kernel";
+  EXPECT_EQ(sf_plan_make(o.weight, &p, &plan), SF_INVALID_ARGUMENT);
+
+  p = o.problem(0);
+  ASSERT_EQ(sf_plan_make(o.weight, &p, &plan), SF_OK) << sf_last_error();
+  sf_run_args args = {};
+  args.struct_size = sizeof args;
+  EXPECT_EQ(sf_run(o.context, o.weight, &plan, &args), SF_OK) << "m = 0 is a no-op: " << sf_last_error();
+
+  p = o.problem(2);
+  ASSERT_EQ(sf_plan_make(o.weight, &p, &plan), SF_OK);
+  std::vector<uint16_t> x(static_cast<size_t>(2 * o.info.k), 0x3f80);
+  std::vector<float> y(static_cast<size_t>(2 * o.info.n));
+  args.x = x.data();
+  args.y = y.data();
+  args.ldx = o.info.k - 1;
+  args.ldy = o.info.n;
+  EXPECT_EQ(sf_run(o.context, o.weight, &plan, &args), SF_INVALID_ARGUMENT);
+  args.ldx = o.info.k;
+  args.ldy = o.info.n - 1;
+  EXPECT_EQ(sf_run(o.context, o.weight, &plan, &args), SF_INVALID_ARGUMENT);
+  args.ldy = o.info.n;
+  args.x = nullptr;
+  EXPECT_EQ(sf_run(o.context, o.weight, &plan, &args), SF_INVALID_ARGUMENT);
+}
+
+TEST(CApi, DescribedWeightPlansButDoesNotRun) {
+  const Opened o;
+  sf_weight* weight = nullptr;
+  ASSERT_EQ(sf_weight_describe(SF_INT4, 4096, 4096, 128, &weight), SF_OK);
+  const sf_problem problem = o.problem(1);
+  sf_plan plan = {};
+  plan.struct_size = sizeof plan;
+  ASSERT_EQ(sf_plan_make(weight, &problem, &plan), SF_OK);
+  sf_run_args args = {};
+  args.struct_size = sizeof args;
+  EXPECT_EQ(sf_run(o.context, weight, &plan, &args), SF_INVALID_ARGUMENT);
+  sf_weight_free(weight);
+  EXPECT_EQ(sf_weight_describe(SF_INT4, 0, 4096, 128, &weight), SF_INVALID_ARGUMENT);
+  EXPECT_EQ(sf_weight_describe(SF_INT4, 64, 64, 17, &weight), SF_INVALID_ARGUMENT);
+}
+
+TEST(CApi, ErrorsBelongToTheirThread) {
+  sf_checkpoint* checkpoint = nullptr;
+  EXPECT_NE(sf_checkpoint_open("/no/such/path/one", nullptr, &checkpoint), SF_OK);
+  std::thread([] { EXPECT_STREQ(sf_last_error(), ""); }).join();
+  EXPECT_NE(std::string(sf_last_error()).find("/no/such/path/one"), std::string::npos);
+}
+
+TEST(CApi, PackFileAndLoad) {
+  const Opened o;
+  const std::string out = testing::TempDir() + "c_api_packed.safetensors";
+  std::remove(out.c_str());
+  sf_pack_options options = {};
+  options.struct_size = sizeof options;
+  int calls = 0;
+  options.progress = [](uint64_t, uint64_t, void* user) { return ++*static_cast<int*>(user), 1; };
+  options.user = &calls;
+  ASSERT_EQ(sf_pack_file(o.checkpoint, out.c_str(), &options), SF_OK) << sf_last_error();
+  EXPECT_GT(calls, 0);
+  EXPECT_EQ(sf_pack_file(o.checkpoint, out.c_str(), nullptr), SF_INVALID_ARGUMENT) << "an existing file is not replaced";
+  sf_packed_file* file = nullptr;
+  ASSERT_EQ(sf_packed_file_open(out.c_str(), &file), SF_OK) << sf_last_error();
+  EXPECT_EQ(sf_packed_file_layer_count(file), sf_checkpoint_layer_count(o.checkpoint));
+  EXPECT_EQ(sf_packed_file_layer_name(file, 1u << 20), nullptr);
+  sf_weight* weight = nullptr;
+  ASSERT_EQ(sf_packed_file_load(file, 0, 0, &weight), SF_OK);
+  std::vector<float> again(o.dense.size());
+  ASSERT_EQ(sf_weight_dequantize(weight, again.data(), o.info.k), SF_OK);
+  EXPECT_EQ(std::memcmp(again.data(), o.dense.data(), again.size() * sizeof(float)), 0);
+  sf_weight_free(weight);
+  sf_packed_file_free(file);
+
+  options.force = 1;
+  options.progress = [](uint64_t, uint64_t, void*) { return 0; };
+  EXPECT_EQ(sf_pack_file(o.checkpoint, out.c_str(), &options), SF_CANCELLED);
+  std::remove(out.c_str());
+}
+
+}  // namespace
