@@ -1,0 +1,13 @@
+// Moving codes between a tile (one byte a code, rows of W) and mma64/1 blocks, vectorised.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace swordfish {
+
+// Packs `blocks` neighbouring blocks along K of one n64 column. tile[i*stride + j] is the code of row i in [0,64) and column j in
+// [0, blocks · mma64::block_k(bits)); for bits = 4 every code is at most 15. out: blocks · 2048 bytes.
+void pack_blocks(int bits, const std::uint8_t* tile, std::size_t stride, std::int64_t blocks, std::uint8_t* out);
+
+}  // namespace swordfish
