@@ -96,6 +96,7 @@ class PackedFile {
     std::string name;
     PackedView shape;  // pointers null
     std::vector<PackedPart> parts;
+    std::vector<std::string> weight_names;  // of each part's dense weight in the checkpoint, for `dequantize`
     std::string bias;  // tensor name in the file, or empty
     std::int64_t experts = 0;  // 0: a plain matrix
     std::string scheme;        // of the checkpoint it came from

@@ -1,0 +1,195 @@
+// A nameless (or temporarily named) file that becomes `path` at commit.
+#include "io/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/try.h"
+
+namespace swordfish::io {
+namespace {
+
+// Temporary names that a signal must remove. A handler may only call async-signal-safe functions, so the names lie in fixed slots.
+constexpr std::size_t kSlots = 16;
+constexpr std::size_t kNameBytes = 4096;
+struct Slot {
+  std::atomic<bool> used{false};
+  std::array<char, kNameBytes> name{};
+};
+std::array<Slot, kSlots> slots;
+
+void remove_and_die(int signal_number) {
+  for (Slot& slot : slots)
+    if (slot.used.load(std::memory_order_acquire)) unlink(slot.name.data());
+  std::signal(signal_number, SIG_DFL);
+  std::raise(signal_number);
+}
+
+// Only signals that would kill the process anyway are taken; a caller's own handler stays.
+void install_handlers() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (int number : {SIGINT, SIGTERM, SIGHUP}) {
+      struct sigaction old {};
+      if (sigaction(number, nullptr, &old) != 0 || old.sa_handler != SIG_DFL) continue;
+      struct sigaction ours {};
+      ours.sa_handler = remove_and_die;
+      sigemptyset(&ours.sa_mask);
+      sigaction(number, &ours, nullptr);
+    }
+  });
+}
+
+void remember(const std::string& name) {
+  if (name.size() >= kNameBytes) return;
+  for (Slot& slot : slots) {
+    if (slot.used.load(std::memory_order_relaxed) || slot.name[0] != 0) continue;
+    std::memcpy(slot.name.data(), name.c_str(), name.size() + 1);
+    slot.used.store(true, std::memory_order_release);
+    install_handlers();
+    return;
+  }
+}
+
+void forget(const std::string& name) {
+  for (Slot& slot : slots)
+    if (slot.used.load(std::memory_order_relaxed) && name == slot.name.data()) {
+      slot.used.store(false, std::memory_order_release);
+      slot.name[0] = 0;
+    }
+}
+
+std::mutex slots_mutex;
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string random_name(const std::string& path) {
+  std::uint64_t number = 0;
+  if (getrandom(&number, sizeof number, 0) != sizeof number) number = static_cast<std::uint64_t>(getpid());
+  return fmt::format("{}.{:016x}.tmp", path, number);
+}
+
+bool exists_now(const std::string& path) {
+  struct stat unused {};
+  return lstat(path.c_str(), &unused) == 0;
+}
+
+Status already_there(const std::string& path) { return invalid_argument("{} exists: give another name, or --force to replace it", path); }
+
+}  // namespace
+
+Result<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::string& path, bool force) {
+  if (path.empty() || path.back() == '/') return invalid_argument("'{}' is not a file name", path);
+  if (exists_now(path)) {
+    if (!force) return already_there(path);
+    struct stat info {};
+    if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return invalid_argument("{} is not a regular file and is not replaced", path);
+  }
+  std::unique_ptr<AtomicFile> file(new AtomicFile(path, force));
+  SF_TRY(file->open_temporary());
+  return file;
+}
+
+Status AtomicFile::open_temporary() {
+  const std::string folder = folder_of(path_);
+  fd_ = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  if (fd_ >= 0) return {};
+  if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return io_error("{}: cannot write in the folder {}: {}", path_, folder, std::strerror(errno));
+  const std::lock_guard lock(slots_mutex);
+  for (int attempt = 0; attempt < 16 && fd_ < 0; ++attempt) {
+    temporary_ = random_name(path_);
+    remember(temporary_);  // before it exists, so that no signal falls between
+    fd_ = open(temporary_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
+    if (fd_ < 0) {
+      const int error = errno;
+      forget(temporary_);
+      temporary_.clear();
+      if (error != EEXIST) return io_error("{}: cannot write in the folder {}: {}", path_, folder, std::strerror(error));
+    }
+  }
+  if (fd_ < 0) return io_error("{}: no free temporary name in {}", path_, folder);
+  return {};
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) close(fd_);
+  if (!temporary_.empty()) {
+    const std::lock_guard lock(slots_mutex);
+    unlink(temporary_.c_str());
+    forget(temporary_);
+  }
+}
+
+Status AtomicFile::write(std::uint64_t offset, const void* data, std::size_t size) {
+  const char* bytes = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t wrote = pwrite(fd_, bytes, size, static_cast<off_t>(offset));
+    if (wrote < 0) {
+      if (errno == EINTR) continue;
+      return io_error("{}: writing {} bytes at offset {} failed: {}", path_, size, offset, std::strerror(errno));
+    }
+    bytes += wrote;
+    offset += static_cast<std::uint64_t>(wrote);
+    size -= static_cast<std::size_t>(wrote);
+  }
+  return {};
+}
+
+Status AtomicFile::commit() {
+  if (fsync(fd_) != 0) return io_error("{}: fsync failed: {}", path_, std::strerror(errno));
+  const std::lock_guard lock(slots_mutex);
+  if (temporary_.empty()) {
+    const std::string self = fmt::format("/proc/self/fd/{}", fd_);
+    if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+      close(fd_);
+      fd_ = -1;
+    } else if (errno != EEXIST) {
+      return io_error("{}: linkat failed: {}", path_, std::strerror(errno));
+    } else if (!force_) {
+      return already_there(path_);
+    } else {  // a nameless file cannot replace a name: it gets a temporary one first
+      temporary_ = random_name(path_);
+      remember(temporary_);
+      if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+        const int error = errno;
+        forget(temporary_);
+        temporary_.clear();
+        return io_error("{}: linkat failed: {}", path_, std::strerror(error));
+      }
+    }
+  }
+  if (!temporary_.empty()) {
+    if (force_) {
+      if (rename(temporary_.c_str(), path_.c_str()) != 0) return io_error("{}: rename failed: {}", path_, std::strerror(errno));
+    } else {
+      if (link(temporary_.c_str(), path_.c_str()) != 0)
+        return errno == EEXIST ? already_there(path_) : io_error("{}: link failed: {}", path_, std::strerror(errno));
+      unlink(temporary_.c_str());
+    }
+    forget(temporary_);
+    temporary_.clear();
+  }
+  const int folder = open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0) {
+    fsync(folder);  // some file systems refuse it for folders; the file itself is synced
+    close(folder);
+  }
+  return {};
+}
+
+}  // namespace swordfish::io
