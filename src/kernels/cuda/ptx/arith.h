@@ -1,6 +1,7 @@
 // Register arithmetic whose exact result matters: bit placement (lop3, prmt, shf) and 16-bit pairs with stated roundings.
 //
-// Pairs are 32-bit words, element 0 in the low half. Subnormals are kept; NaN results are 0x7fff (bf16, f16: canonical).
+// Pairs are 32-bit words, element 0 in the low half. Subnormals are kept; a NaN result is always 0x7fff, in fp32 0x7fffffff (as
+// recorded on an H200; only the widening of bf16 keeps the bits).
 #pragma once
 
 #include "kernels/cuda/ptx/config.h"
@@ -62,26 +63,32 @@ SF_DEVICE std::uint32_t shf_r(std::uint32_t low, std::uint32_t high, std::uint32
 #endif
 }
 
+#if !SF_ON_DEVICE
+namespace detail {
+inline float canonical(float f) { return f != f ? std::bit_cast<float>(0x7fffffffu) : f; }
+}  // namespace detail
+#endif
+
 // fma.rn.f32, mul.rn.f32, add.rn.f32 (PTX ISA, "Floating Point Instructions"): never fused nor split by the compiler.
 SF_DEVICE float fma_f32(float a, float b, float c) {
 #if SF_ON_DEVICE
   return __fmaf_rn(a, b, c);
 #else
-  return __builtin_fmaf(a, b, c);
+  return detail::canonical(__builtin_fmaf(a, b, c));
 #endif
 }
 SF_DEVICE float mul_f32(float a, float b) {
 #if SF_ON_DEVICE
   return __fmul_rn(a, b);
 #else
-  return a * b;
+  return detail::canonical(a * b);
 #endif
 }
 SF_DEVICE float add_f32(float a, float b) {
 #if SF_ON_DEVICE
   return __fadd_rn(a, b);
 #else
-  return a + b;
+  return detail::canonical(a + b);
 #endif
 }
 
@@ -204,7 +211,8 @@ SF_DEVICE float to_f32(std::uint32_t pair, int i) {
     return f;
   }
 #else
-  return detail::half_to_f32(type, pair, i);
+  const float f = detail::half_to_f32(type, pair, i);
+  return type == Half::f16 ? detail::canonical(f) : f;
 #endif
 }
 

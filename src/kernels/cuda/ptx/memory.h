@@ -1,12 +1,10 @@
 // Loads and stores of global memory with cache hints, and the strong ones: atomics, reductions, acquire and release (gpu scope).
 #pragma once
 
+#include "kernels/cuda/ptx/arith.h"
 #include "kernels/cuda/ptx/async_copy.h"
 #include "kernels/cuda/ptx/config.h"
 #include "kernels/cuda/ptx/pointers.h"
-#if !SF_ON_DEVICE
-#include "quant/numeric.h"
-#endif
 
 namespace swordfish::ptx {
 
@@ -199,7 +197,7 @@ SF_DEVICE void red_add_relaxed(gptr<float> p, float v SF_AT) {
   const auto flush = [](float f) {
     return (bits_as<std::uint32_t>(f) & 0x7f800000u) ? f : bits_as<float>(bits_as<std::uint32_t>(f) & 0x80000000u);
   };
-  detail::strong_rmw(p, emu::Order::relaxed, at, [v, flush](float old) { return flush(flush(old) + flush(v)); });
+  detail::strong_rmw(p, emu::Order::relaxed, at, [v, flush](float old) { return flush(add_f32(flush(old), flush(v))); });
 #endif
 }
 // Two 16-bit floats at once, each rounded to nearest; subnormals kept. f16x2: sm_60 and up; bf16x2: sm_90 and up.
@@ -216,18 +214,7 @@ SF_DEVICE void red_add_relaxed_x2(gptr<std::uint32_t> p, std::uint32_t v SF_AT) 
 #endif
   }
 #else
-  detail::strong_rmw(p, emu::Order::relaxed, at, [v](std::uint32_t old) {
-    std::uint32_t out = 0;
-    for (int half = 0; half < 2; ++half) {
-      const auto a = static_cast<std::uint16_t>(old >> 16 * half), b = static_cast<std::uint16_t>(v >> 16 * half);
-      // The fp32 sum of two 16-bit floats rounds to the same 16-bit float as the exact sum: fp32 keeps at least twice as many bits
-      // plus two for f16, and for bf16 (8 bits) 24 > 2 * 8 + 2.
-      const std::uint16_t r =
-          type == Half::f16 ? f32_to_f16(f16_to_f32(a) + f16_to_f32(b)) : f32_to_bf16(bf16_to_f32(a) + bf16_to_f32(b));
-      out |= static_cast<std::uint32_t>(r) << 16 * half;
-    }
-    return out;
-  });
+  detail::strong_rmw(p, emu::Order::relaxed, at, [v](std::uint32_t old) { return add_x2<type>(old, v); });
 #endif
 }
 
