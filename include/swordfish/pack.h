@@ -130,6 +130,7 @@ struct PackReport {
   std::int64_t layers = 0;
   std::uint64_t source_bytes = 0, packed_bytes = 0;
   double read_seconds = 0, pack_seconds = 0, write_seconds = 0;
+  std::vector<std::string> notes;  // fused modules whose parts were packed apart, and why
 };
 // Streams a checkpoint's layers into a packed file, one matrix at a time. The file appears whole or not at all, and nothing is left
 // behind. `progress(done_bytes, total_bytes)` returns false to cancel.
