@@ -32,6 +32,7 @@ struct Loader {
   LayerInfo info;
   Tensor qweight, scales;
   std::optional<Tensor> qzeros;
+  bool symmetric;  // as the configuration says; zero points that are not all 8 are used all the same
 
   Result<QuantTensor> operator()(std::int64_t expert) const {
     if (expert != 0) return invalid_argument("{}: expert {} of a plain matrix", printable(info.name), expert);
@@ -59,7 +60,7 @@ struct Loader {
     auto zeros = std::make_shared<Buffer>(static_cast<std::size_t>(t.rows * info.n));
     unpack_words(zero_words.data(), t.rows, info.n / 8, info.n, 4, kAwqLane, 0, zeros->as<std::uint8_t>());
     const std::uint8_t* first = zeros->as<std::uint8_t>();
-    if (std::all_of(first, first + zeros->size(), [](std::uint8_t zero) { return zero == kSymmetric; })) return t;
+    if (symmetric && std::all_of(first, first + zeros->size(), [](std::uint8_t zero) { return zero == kSymmetric; })) return t;
     t.zeros = {DType::u8, zeros->data(), 1, info.n};
     t.keep_alive.push_back(std::move(zeros));
     return t;
@@ -88,7 +89,7 @@ Result<std::vector<std::string>> excluded_modules(const Config& config) {
   return string_list(list->value, "modules_to_not_convert", list->where);
 }
 
-// zero_point, or what auto-round states instead (sym); absent: qzeros decide.
+// zero_point, or what auto-round states instead (sym).
 Result<bool> needs_zeros(const Config& config) {
   SF_ASSIGN(const auto zero_point, config_bool(config, {"zero_point"}));
   if (zero_point) return zero_point->value;
@@ -136,7 +137,7 @@ struct Reader {
     info.k = shape[0];
     info.n = 8 * shape[1];
     info.group_size = params.group_size == -1 ? info.k : params.group_size;
-    info.zero = qzeros ? ZeroKind::integers : ZeroKind::constant;
+    info.zero = zeros_needed ? ZeroKind::integers : ZeroKind::constant;
     info.scale_type = scales->dtype;
     if (info.k % info.group_size != 0) {
       return malformed("{}: module '{}': K = {} (rows of qweight) is not a multiple of group_size {}", container.path_of(*qweight),
@@ -160,7 +161,8 @@ struct Reader {
       info.tensors.push_back(tensor->name);
       info.bytes += tensor->bytes;
     }
-    Loader loader{context.container, info, *qweight, *scales, qzeros ? std::optional<Tensor>(*qzeros) : std::nullopt};
+    Loader loader{context.container, info, *qweight, *scales, qzeros ? std::optional<Tensor>(*qzeros) : std::nullopt,
+                  !zeros_needed};
     return FormatLayer{std::move(info), std::move(loader)};
   }
 };

@@ -139,10 +139,7 @@ Status GptqRules::check_plain(const Container& container, const std::vector<std:
   for (const Tensor& tensor : container.tensors) {
     if (!tensor.name.ends_with(".weight") || tensor.shape.size() != 2 || !is_float(tensor.dtype)) continue;
     const std::string_view module = std::string_view(tensor.name).substr(0, tensor.name.size() - 7);
-    if (quantized.contains(module)) {
-      return malformed("{}: module '{}' has both a quantized and a plain weight: '{}' ({}) beside its qweight",
-                       container.path_of(tensor), printable(module), printable(tensor.name), name(tensor.dtype));
-    }
+    if (quantized.contains(module)) continue;
     if (tensors_decide(module) || excluded(module)) continue;
     SF_ASSIGN(const GptqParams params, of(module));
     if (params.excluded) continue;
