@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "emulator/machine.h"
+#include "quant/numeric.h"
 
 namespace swordfish::emu {
 namespace {
@@ -142,8 +143,11 @@ void check_races(Shadow& shadow, std::uint64_t offset, std::size_t size, Access 
   }
 }
 
-// The worst state among the bytes.
 bool all_are(const ByteState* s, std::size_t n, ByteState state) {
+  const std::uint64_t pattern = 0x0101010101010101u * static_cast<std::uint64_t>(state);
+  for (; n >= 8; s += 8, n -= 8)
+    if (load_unaligned<std::uint64_t>(s) != pattern) return false;
+  if (n == 4) return load_unaligned<std::uint32_t>(s) == static_cast<std::uint32_t>(pattern);
   return std::all_of(s, s + n, [state](ByteState b) { return b == state; });
 }
 bool any_is(const ByteState* s, std::size_t n, ByteState state) {

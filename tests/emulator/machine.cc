@@ -9,7 +9,7 @@
 
 namespace swordfish::emu {
 
-thread_local Grid* grid = nullptr;
+constinit thread_local Grid* grid = nullptr;
 
 namespace {
 
