@@ -58,7 +58,9 @@ struct Word<16> {
 
 template <class V, class T>
 SF_DEVICE V ld(const T* p) {
-  return bits_as<V>(*reinterpret_cast<const typename detail::Word<sizeof(V)>::type*>(p));
+  // By way of a value of the word's own type: a copy from the reference would be one of single bytes.
+  const typename detail::Word<sizeof(V)>::type word = *reinterpret_cast<const typename detail::Word<sizeof(V)>::type*>(p);
+  return bits_as<V>(word);
 }
 template <class T, class V>
 SF_DEVICE void st(T* p, const V& v) {
@@ -69,9 +71,15 @@ SF_DEVICE void st(T* p, const V& v) {
 // The 32-bit shared-window address that PTX instructions take.
 SF_DEVICE std::uint32_t shared_u32(const void* p) { return static_cast<std::uint32_t>(__cvta_generic_to_shared(p)); }
 
+// Called once, by whole warps. The base goes through a shuffle of what differs by lane, so that ptxas keeps it in a register: it
+// would compute it again (S2R of the CTA's rank, 3 instructions) before every access, and where it sees a uniform base ptxas 13.0
+// puts illegal operands ([R+UR0], desc[UR1]) into cp.async with a cache policy.
 SF_DEVICE std::byte* dyn_smem() {
   extern __shared__ __align__(1024) std::byte sf_dyn_smem[];
-  return sf_dyn_smem;
+  std::uint32_t base, lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(base) : "r"(shared_u32(sf_dyn_smem) + lane), "r"(lane));
+  return static_cast<std::byte*>(__cvta_shared_to_generic(base - lane));
 }
 template <class T>
 SF_DEVICE T* carve(std::byte*& cursor, std::size_t count) {

@@ -1,0 +1,118 @@
+// Words of mma64/1 turned into A fragments of mma.m16n8k16 (16 rows of W × 16 k), for each code type and both activation types.
+//
+// No rounding happens here: every result is exact in the 16-bit type. int4 gives q − zero, int8 gives q − 128, e2m1 gives the
+// value times a power of two (e2m1_shift) that the caller undoes with its own factor.
+//
+//   int4, bf16: drop the nibble into 128 (0x4300 | q = 128 + q), subtract 128 + zero.
+//   int4, f16:  1024 + q (0x6400 | q) and, for the nibbles in bits 4–7, 1024 + 16q; one fma each gives q − zero with one shift a word.
+//   int8, bf16: ((q & 127) | 0x4300) − ((~q & 128) | 0x4300) = q − 128.   int8, f16: (1024 + q) − 1152.
+//   e2m1:       a multiplication copies the nibble to the sign and to the exponent's low bits at once: 9 half-rate instructions a
+//               word (the shifts of bit placement would be 15), the four multiplications run beside them on the other pipe.
+#pragma once
+
+#include "kernels/cuda/ptx/arith.h"
+#include "kernels/cuda/ptx/config.h"
+
+namespace swordfish::mma {
+
+using ptx::Half;
+
+template <Half half>
+inline constexpr std::uint32_t kMagic = half == Half::bf16 ? 0x43004300u : 0x64006400u;  // 128, 1024
+template <Half half>
+inline constexpr std::uint32_t kOne = half == Half::bf16 ? 0x3f803f80u : 0x3c003c00u;
+
+// The constants that take `zero` (0..63) off int4 codes.
+template <Half half>
+struct Int4Zero {
+  std::uint32_t low, high;  // f16: for nibbles in bits 0–3 (subtracted), and in bits 4–7 (added)
+};
+template <Half half>
+SF_DEVICE Int4Zero<half> int4_zero(std::uint32_t zero) {
+  const std::uint32_t pair = zero * 0x00010001u;
+  return {kMagic<half> + pair, 0xd400d400u + 16 * pair};  // 128 + z or 1024 + z; −(64 + z)
+}
+
+// Word j of a sub-tile: the patch of rows 16j … 16j+15.
+template <Half half>
+SF_DEVICE void int4_fragment(std::uint32_t word, const Int4Zero<half>& zero, std::uint32_t (&a)[4]) {
+  if constexpr (half == Half::bf16) {
+    a[0] = ptx::sub_x2<half>(ptx::and_or(word, 0x000f000fu, kMagic<half>), zero.low);
+    a[2] = ptx::sub_x2<half>(ptx::and_or(word >> 4, 0x000f000fu, kMagic<half>), zero.low);
+    a[1] = ptx::sub_x2<half>(ptx::and_or(word >> 8, 0x000f000fu, kMagic<half>), zero.low);
+    a[3] = ptx::sub_x2<half>(ptx::and_or(word >> 12, 0x000f000fu, kMagic<half>), zero.low);
+  } else {
+    constexpr std::uint32_t sixteenth = 0x2c002c00u;
+    const std::uint32_t high = word >> 8;
+    a[0] = ptx::sub_x2<half>(ptx::and_or(word, 0x000f000fu, kMagic<half>), zero.low);
+    a[2] = ptx::fma_x2<half>(ptx::and_or(word, 0x00f000f0u, kMagic<half>), sixteenth, zero.high);
+    a[1] = ptx::sub_x2<half>(ptx::and_or(high, 0x000f000fu, kMagic<half>), zero.low);
+    a[3] = ptx::fma_x2<half>(ptx::and_or(high, 0x00f000f0u, kMagic<half>), sixteenth, zero.high);
+  }
+}
+
+// Two pairs of q − 128: columns 2t, 2t+1 and 2t+8, 2t+9 of one row.
+template <Half half>
+SF_DEVICE void int8_pairs(std::uint32_t word, std::uint32_t& low, std::uint32_t& high) {
+  const std::uint32_t shifted = word >> 8;
+  if constexpr (half == Half::bf16) {
+    constexpr int not_and_or = ((~ptx::kLopA & ptx::kLopB) | ptx::kLopC) & 0xff;
+    low = ptx::sub_x2<half>(ptx::and_or(word, 0x007f007fu, kMagic<half>),
+                            ptx::lop3<not_and_or>(word, 0x00800080u, kMagic<half>));
+    high = ptx::sub_x2<half>(ptx::and_or(shifted, 0x007f007fu, kMagic<half>),
+                             ptx::lop3<not_and_or>(shifted, 0x00800080u, kMagic<half>));
+  } else {
+    low = ptx::sub_x2<half>(ptx::and_or(word, 0x00ff00ffu, kMagic<half>), 0x64806480u);
+    high = ptx::sub_x2<half>(ptx::and_or(shifted, 0x00ff00ffu, kMagic<half>), 0x64806480u);
+  }
+}
+// Words 2p and 2p+1 of a half sub-tile: rows g and g+8 of one patch.
+template <Half half>
+SF_DEVICE void int8_fragment(std::uint32_t word, std::uint32_t word8, std::uint32_t (&a)[4]) {
+  int8_pairs<half>(word, a[0], a[2]);
+  int8_pairs<half>(word8, a[1], a[3]);
+}
+
+// e2m1 codes as the 16-bit number value · 2^−e2m1_shift: exact, subnormals included.
+template <Half half>
+inline constexpr int e2m1_shift = half == Half::bf16 ? 126 : 14;
+
+// factor_g and factor_g8 (pairs of one value) multiply rows g and g+8; the product must be exact for the result to be.
+template <Half half>
+SF_DEVICE void e2m1_fragment(std::uint32_t word, std::uint32_t factor_g, std::uint32_t factor_g8, std::uint32_t (&a)[4]) {
+  const std::uint32_t high = word >> 8;
+  if constexpr (half == Half::bf16) {
+    // n · (2^12 + 2^6): sign at bit 15, exponent and mantissa at bits 8–6; the rest is masked off.
+    constexpr std::uint32_t mask = 0x81c081c0u;
+    a[0] = ptx::mul_x2<half>((word & 0x000f000fu) * 0x1040u & mask, factor_g);
+    a[2] = ptx::mul_x2<half>((word & 0x00f000f0u) * 0x104u & mask, factor_g);
+    a[1] = ptx::mul_x2<half>((high & 0x000f000fu) * 0x1040u & mask, factor_g8);
+    a[3] = ptx::mul_x2<half>((high & 0x00f000f0u) * 0x104u & mask, factor_g8);
+  } else {
+    // Bits 11–9 would meet the sign's copy, so the two are placed apart.
+    a[0] = ptx::mul_x2<half>((word & 0x00080008u) * 0x1000u + (word & 0x00070007u) * 0x200u, factor_g);
+    a[2] = ptx::mul_x2<half>((word & 0x00800080u) * 0x100u + (word & 0x00700070u) * 0x20u, factor_g);
+    a[1] = ptx::mul_x2<half>((high & 0x00080008u) * 0x1000u + (high & 0x00070007u) * 0x200u, factor_g8);
+    a[3] = ptx::mul_x2<half>((high & 0x00800080u) * 0x100u + (high & 0x00700070u) * 0x20u, factor_g8);
+  }
+}
+
+// e4m3 scales as 16-bit numbers scale · 2^e4m3_shift; with e2m1_fragment the product is value · scale · 2^(e4m3_shift − e2m1_shift),
+// exact: 2 + 4 significant bits. 448 · 2^118 and 448 · 2^7 are the largest powers of two that stay finite.
+template <Half half>
+inline constexpr int e4m3_shift = half == Half::bf16 ? 118 : 7;
+
+// The scales of the low two bytes (part 0) or the high two (part 1) of a word.
+template <Half half>
+SF_DEVICE std::uint32_t e4m3_pair(std::uint32_t word, int part) {
+  const std::uint32_t t = ptx::prmt(word, 0, part ? 0x3424u : 0x1404u);  // each byte in the high half of 16 bits
+  if constexpr (half == Half::bf16) {
+    const std::uint32_t bits = ptx::and_or(t >> 4, 0x07f007f0u, t & 0x80008000u);           // scale · 2^−120
+    return ptx::mul_x2<half>(ptx::mul_x2<half>(bits, 0x7f007f00u), 0x77007700u);            // · 2^127 · 2^111
+  } else {
+    const std::uint32_t bits = ptx::and_or(t >> 1, 0x3f803f80u, t & 0x80008000u);           // scale · 2^−8
+    return ptx::mul_x2<half>(bits, 0x78007800u);                                            // · 2^15
+  }
+}
+
+}  // namespace swordfish::mma
