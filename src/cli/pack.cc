@@ -37,6 +37,7 @@ struct Pack {
       exit = fail(report.status(), true);
       return;
     }
+    for (const std::string& note : report->notes) fmt::print(stderr, "swordfish: {}\n", note);
     const double rate = static_cast<double>(report->packed_bytes) / 1e9 / std::max(1e-9, report->pack_seconds);
     const Json row{{"out", out},
                    {"layers", report->layers},
