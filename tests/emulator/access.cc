@@ -18,6 +18,7 @@ struct Accessor {
   Time now;
   bool write;
   bool strong;
+  std::int32_t at;  // packed
 };
 
 bool is_write(Access a) { return a == Access::write || a == Access::strong_write || a == Access::strong_rmw; }
@@ -42,11 +43,11 @@ std::string thread_name(std::uint32_t warp, std::uint32_t lane_index) {
   return fmt::format("thread {} of block {}", 32 * (linear % grid->warps_per_cta) + lane_index, linear / grid->warps_per_cta);
 }
 
-[[noreturn]] void report_race(const Accessor& a, bool other_wrote, std::uint32_t warp, std::uint32_t lane_index, const Where& where,
-                              const Loc& at) {
+[[noreturn]] void report_race(const Accessor& a, bool other_wrote, std::uint32_t warp, std::uint32_t lane_index,
+                              std::int32_t other_at, const Where& where, const Loc& at) {
   fail(FaultKind::race,
-       fmt::format("{} of {} is not ordered after the {} by {}", a.write ? "write" : "read", describe(where),
-                   other_wrote ? "write" : "read", thread_name(warp, lane_index)),
+       fmt::format("{} of {} is not ordered after the {} by {}{}", a.write ? "write" : "read", describe(where),
+                   other_wrote ? "write" : "read", thread_name(warp, lane_index), unpack_place(other_at)),
        at);
 }
 
@@ -66,24 +67,27 @@ void check_cell(Shadow& shadow, Cell& c, const Accessor& a, const Where& where, 
   const std::uint32_t me = a.lane.id() + 1;
   if (c.writer != 0 && c.writer != me && !(a.strong && c.strong)) {
     const std::uint32_t id = c.writer - 1;
-    if (!a.lane.clock->covers(id / 32, id % 32, c.written)) report_race(a, true, id / 32, id % 32, where, at);
+    if (!a.lane.clock->covers(id / 32, id % 32, c.written)) report_race(a, true, id / 32, id % 32, c.written_at, where, at);
   }
   if (a.write) {
     if (c.readers != 0) {
       const std::uint32_t left = unordered(a, c.reader_warp, c.readers, c.read);
-      if (left != 0) report_race(a, false, c.reader_warp, static_cast<std::uint32_t>(std::countr_zero(left)), where, at);
+      if (left != 0) report_race(a, false, c.reader_warp, static_cast<std::uint32_t>(std::countr_zero(left)), c.read_at, where, at);
       if (c.more != 0) {
-        for (const ReadSet::Entry& e : shadow.sets[c.more - 1].entries) {
+        auto& entries = shadow.sets[c.more - 1].entries;
+        for (const ReadSet::Entry& e : entries) {
           const std::uint32_t others = unordered(a, e.warp, e.lanes, e.time);
-          if (others != 0) report_race(a, false, e.warp, static_cast<std::uint32_t>(std::countr_zero(others)), where, at);
+          if (others != 0) report_race(a, false, e.warp, static_cast<std::uint32_t>(std::countr_zero(others)), e.at, where, at);
         }
-        shadow.sets[c.more - 1].entries.clear();
+        entries.clear();
+        shadow.free_sets.push_back(c.more - 1);
         c.more = 0;
       }
     }
     c.readers = 0;
     c.writer = me;
     c.written = a.now;
+    c.written_at = a.at;
     c.strong = a.strong;
     return;
   }
@@ -94,30 +98,33 @@ void check_cell(Shadow& shadow, Cell& c, const Accessor& a, const Where& where, 
     c.readers |= bit;
     return;
   }
-  if (c.readers != 0 && unordered(a, c.reader_warp, c.readers, c.read) != 0) {
-    if (c.more == 0) {
-      shadow.sets.emplace_back();
-      c.more = static_cast<std::uint32_t>(shadow.sets.size());
+  // Earlier reads that precede this one need no keeping: whatever is ordered after this read is ordered after them.
+  const auto covered = [&](const ReadSet::Entry& e) { return unordered(a, e.warp, e.lanes, e.time) == 0; };
+  if (c.more != 0) std::erase_if(shadow.sets[c.more - 1].entries, covered);
+  if (c.readers != 0) {
+    const ReadSet::Entry last{c.reader_warp, c.readers, c.read, c.read_at};
+    if (!covered(last)) {
+      if (c.more == 0) c.more = shadow.take_set() + 1;
+      auto& entries = shadow.sets[c.more - 1].entries;
+      const auto same = std::find_if(entries.begin(), entries.end(),
+                                     [&](const ReadSet::Entry& e) { return e.warp == last.warp && e.time == last.time; });
+      if (same != entries.end())
+        same->lanes |= last.lanes;
+      else
+        entries.push_back(last);
     }
-    auto& entries = shadow.sets[c.more - 1].entries;
-    bool merged = false;
-    for (ReadSet::Entry& e : entries) {
-      if (e.warp != c.reader_warp || e.time != c.read) continue;
-      e.lanes |= c.readers;
-      merged = true;
-    }
-    if (!merged) entries.push_back({c.reader_warp, c.readers, c.read});
   }
   c.reader_warp = warp;
   c.readers = bit;
   c.read = a.now;
+  c.read_at = a.at;
 }
 
 void check_races(Shadow& shadow, std::uint64_t offset, std::size_t size, Access access, const Where& where, const Loc& at) {
   if (!grid->options.races) return;
   if (shadow.words.empty()) shadow.words.resize((shadow.state.size() + 3) / 4);
   Lane& l = lane();
-  const Accessor a{l, l.warp->time, is_write(access), is_strong(access)};
+  const Accessor a{l, l.warp->time, is_write(access), is_strong(access), pack_place(at)};
   const std::uint64_t end = offset + size;
   for (std::uint64_t word = offset / 4; word * 4 < end; ++word) {
     const std::uint64_t from = std::max(offset, word * 4) - word * 4, to = std::min(end, word * 4 + 4) - word * 4;
@@ -131,9 +138,9 @@ void check_races(Shadow& shadow, std::uint64_t offset, std::size_t size, Access 
       shadow.bytes.push_back({byte, byte, byte, byte});
       if (byte.more != 0) {  // each byte needs its own list of readers
         for (std::size_t i = 1; i < 4; ++i) {
-          const ReadSet copy = shadow.sets[byte.more - 1];
-          shadow.sets.push_back(copy);
-          shadow.bytes.back()[i].more = static_cast<std::uint32_t>(shadow.sets.size());
+          const std::uint32_t set = shadow.take_set();
+          shadow.sets[set] = shadow.sets[byte.more - 1];
+          shadow.bytes.back()[i].more = set + 1;
         }
       }
       c->split = 1;
@@ -225,7 +232,8 @@ std::uint64_t check_global(const void* p, std::size_t size, Allocation* a, Acces
   if (write && a->read_nc)
     fail(FaultKind::read_only, fmt::format("write of {}, which this kernel reads by ld.global.nc", describe(where)), at);
   if (grid->options.count) {
-    for (std::uint64_t s = offset / 32; s <= (offset + size - 1) / 32; ++s) a->sectors[s] |= write ? 2 : 1;
+    for (std::uint64_t s = offset / 32; s <= (offset + size - 1) / 32; ++s)
+      a->sectors[s] |= access == Access::strong_rmw ? 3 : (write ? 2 : 1);
   }
   if (write) grid->idle = 0;
   return offset;
@@ -246,6 +254,31 @@ void Shadow::forget_accesses() {
   words.clear();
   bytes.clear();
   sets.clear();
+  free_sets.clear();
+}
+std::uint32_t Shadow::take_set() {
+  if (free_sets.empty()) {
+    sets.emplace_back();
+    return static_cast<std::uint32_t>(sets.size() - 1);
+  }
+  const std::uint32_t set = free_sets.back();
+  free_sets.pop_back();
+  return set;
+}
+
+namespace {
+static_assert(sizeof(Loc) == sizeof(std::uintptr_t));
+const Loc anchor = Loc::current();
+}  // namespace
+
+std::int32_t pack_place(const Loc& at) {
+  const auto distance = static_cast<std::int64_t>(std::bit_cast<std::uintptr_t>(at) - std::bit_cast<std::uintptr_t>(anchor));
+  return distance == static_cast<std::int32_t>(distance) ? static_cast<std::int32_t>(distance) : 0;
+}
+std::string unpack_place(std::int32_t packed) {
+  if (packed == 0) return "";
+  const Loc at = std::bit_cast<Loc>(std::bit_cast<std::uintptr_t>(anchor) + static_cast<std::uintptr_t>(std::int64_t{packed}));
+  return fmt::format(" at {}:{}:{}", at.file_name(), at.line(), at.column());
 }
 
 // --- global memory

@@ -315,6 +315,40 @@ TEST(Fault, SharedRaceBetweenWarps) {
   expect_found(FaultKind::race, kFourWarps, make(false));
 }
 
+TEST(Fault, RaceNamesBothPlaces) {
+  unsigned first = 0, second = 0;
+  emu::Memory m;
+  auto x = m.array<std::uint32_t>("x", 1);
+  const auto o = emu::launch({.threads = 64}, {}, [&] {
+    if (tid_x() == 0) first = __LINE__, x[0] = 1u;
+    if (tid_x() == 32) second = __LINE__, x[0] = 2u;
+  });
+  ASSERT_TRUE(o.fault);
+  EXPECT_TRUE(o.fault->line == first || o.fault->line == second);
+  const unsigned other = o.fault->line == first ? second : first;
+  EXPECT_NE(o.fault->text.find("fault_test.cc:" + std::to_string(other) + ":"), std::string::npos) << o.fault->message();
+}
+
+// Many warps read the same words over and over: what is kept of it stays small (this took minutes when it did not).
+TEST(Fault, RepeatedReadsByManyWarps) {
+  expect_clean({.threads = 256, .dynamic_smem = 256}, [](emu::Memory&) -> std::function<void()> {
+    return [] {
+      auto cursor = dyn_smem();
+      auto s = carve<std::uint32_t>(cursor, 32);
+      for (int round = 0; round < 4; ++round) {
+        if (warpid() == 0) s[laneid()] = 1u;
+        bar_sync(0);
+        for (int i = 0; i < 50; ++i) {
+          std::uint32_t v = s[(laneid() + static_cast<std::uint32_t>(i)) % 32];
+          (void)v;
+          syncwarp();
+        }
+        bar_sync(0);
+      }
+    };
+  });
+}
+
 TEST(Fault, HalfWordStoresDoNotRaceWithTheirNeighbours) {
   expect_clean(kOneWarp, [](emu::Memory& m) -> std::function<void()> {
     auto y = m.array<std::uint16_t>("y", 64);

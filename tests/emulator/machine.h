@@ -36,16 +36,24 @@ struct Cell {
   std::uint32_t more : 30 = 0;  // index + 1 into Shadow::sets (further readers), or of four byte cells when `split`
   std::uint32_t split : 1 = 0;
   std::uint32_t strong : 1 = 0;  // the last write was strong (relaxed or stronger)
+  std::int32_t written_at = 0;   // places, see pack_place
+  std::int32_t read_at = 0;
 };
-static_assert(sizeof(Cell) == 24);
+static_assert(sizeof(Cell) == 32);
 
 struct ReadSet {
   struct Entry {
     std::uint32_t warp, lanes;
     Time time;
+    std::int32_t at;
   };
   std::vector<Entry> entries;
 };
+
+// A place in 32 bits: a Loc is a pointer to a constant record, kept as its distance from another one. 0 where that is too far (code
+// in another shared object): then the place is not told.
+std::int32_t pack_place(const Loc& at);
+std::string unpack_place(std::int32_t packed);
 
 // The state of every byte and, per 4-byte word, a Cell (split into bytes where accesses are narrower).
 struct Shadow {
@@ -53,6 +61,8 @@ struct Shadow {
   std::vector<Cell> words;  // empty until the first access that needs it
   std::vector<std::array<Cell, 4>> bytes;
   std::vector<ReadSet> sets;
+  std::vector<std::uint32_t> free_sets;
+  std::uint32_t take_set();  // an empty one; its index
   void reset(std::size_t size, ByteState initial);
   void forget_accesses();
 };
