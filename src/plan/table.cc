@@ -1,0 +1,43 @@
+// The kernel table, in priority order: the first row that can run a problem is chosen, and the last can run everything on the CPU.
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/kernel.h"
+
+namespace swordfish {
+namespace {
+
+constexpr std::string_view kWeights = "int4 int8 fp4", kZeros = "constant integers offsets",
+                           kGroups = "multiple of 16, channelwise, act-order, any row map", kActivations = "bf16 f16",
+                           kLayout = "mma64/1", kVectors = "run: AVX2, SSE4 (x86-64); compiled: AVX-512, NEON";
+
+constexpr Kernel kTable[] = {
+    {{"cpu_decode", "cpu (SSE4, AVX2, AVX-512, NEON)", "M <= 8", kWeights, kZeros, kGroups, kActivations, kLayout, kVectors},
+     Device::Kind::cpu,
+     cpu::decode_can_run,
+     cpu::decode_plan,
+     cpu::decode_launch,
+     nullptr},
+    {{"cpu_gemm", "cpu (SSE4, AVX2, AVX-512, NEON)", "any M", kWeights, kZeros, kGroups, kActivations, kLayout, kVectors},
+     Device::Kind::cpu,
+     cpu::gemm_can_run,
+     cpu::gemm_plan,
+     cpu::gemm_launch,
+     nullptr},
+    {{"reference", "cpu", "any M", kWeights, kZeros, kGroups, kActivations, kLayout, "run: x86-64"},
+     Device::Kind::cpu,
+     reference::can_run,
+     reference::plan,
+     reference::launch,
+     nullptr},
+};
+
+}  // namespace
+
+std::span<const Kernel> kernel_table() { return kTable; }
+
+std::vector<KernelInfo> kernels() {
+  std::vector<KernelInfo> rows;
+  for (const Kernel& kernel : kTable) rows.push_back(kernel.info);
+  return rows;
+}
+
+}  // namespace swordfish
