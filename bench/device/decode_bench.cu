@@ -119,7 +119,7 @@ __global__ void reference(DecodeArgs a, Weights weights, bool bf16, int slices, 
       const double s = plane_float(a.scale_type, a.scales, at);
       double w;
       if (bits == 8 || weights == Weights::int4) {
-        const double z = a.extra_kind == Extra::zeros ? plane_float(a.extra_type, a.extra, at) : a.constant_zero;
+        const double z = a.extra_kind == Extra::zeros ? plane_float(a.extra_type, a.extra, at) : a.zero;
         w = s * (q - z);
         if (a.extra_kind == Extra::offsets) w += plane_float(a.extra_type, a.extra, at);
       } else {
@@ -158,14 +158,14 @@ struct Variant {
   Weights weights;
   Half half;
   int m8;
-  bool sum, slices;
+  bool slices;
   int warps, stages, slot_bytes[3][4];  // by scale_shift and extra_shift + 1
 };
-template <Weights w, Half h, int m8, bool sum, bool slices, int warps, int stages>
+template <Weights w, Half h, int m8, bool slices, int warps, int stages>
 Variant variant(const char* name) {
-  Variant v{name, decode_kernel<w, h, m8, sum, slices, warps, stages>, w, h, m8, sum, slices, warps, stages, {}};
+  Variant v{name, decode_kernel<w, h, m8, slices, warps, stages>, w, h, m8, slices, warps, stages, {}};
   for (int s = 0; s < 3; ++s)
-    for (int e = -1; e < 3; ++e) v.slot_bytes[s][e + 1] = slot_bytes<DecodeShape<w, m8, sum, slices>>(s, e);
+    for (int e = -1; e < 3; ++e) v.slot_bytes[s][e + 1] = slot_bytes<DecodeShape<w, m8, slices>>(s, e);
   return v;
 }
 
@@ -212,12 +212,12 @@ void make(Problem& out, const Variant& v, const Case& c, std::uint64_t seed) {
   if (c.split_part) {
     const int b0 = (c.split_part + 63) / 64;
     a.parts = 2;
-    a.part[0] = {0, 0, c.split_part, 0.75f};
-    a.part[1] = {b0, c.split_part, c.n - c.split_part, 1.5f};
+    a.part[0] = {0, 0, c.split_part, v.half == Half::f16 ? 0x1.8p-11f : 0.75f};
+    a.part[1] = {b0, c.split_part, c.n - c.split_part, v.half == Half::f16 ? 0x1.8p-10f : 1.5f};
     a.columns = b0 + (c.n - c.split_part + 63) / 64;
   } else {
     a.parts = 1;
-    a.part[0] = {0, 0, c.n, 1.0f};
+    a.part[0] = {0, 0, c.n, v.half == Half::f16 ? 0x1p-10f : 1.0f};
     a.columns = (c.n + 63) / 64;
   }
   a.group_shift = 31;
@@ -259,9 +259,7 @@ void make(Problem& out, const Variant& v, const Case& c, std::uint64_t seed) {
   }
   const bool int4 = v.weights == Weights::int4, int8 = v.weights == Weights::int8;
   const bool has_offset = c.extra == Extra::offsets;
-  a.constant_zero = int4 ? (has_offset ? 0.0f : 8.0f) : int8 ? (has_offset ? 0.0f : 128.0f) : 0.0f;
-  a.zero = int4 ? (has_offset ? 0 : 8) : 0;
-  a.base = int4 ? static_cast<float>(a.zero) : int8 ? 128.0f : 0.0f;
+  a.zero = has_offset ? 0.0f : int4 ? 8.0f : int8 ? 128.0f : 0.0f;
   if (c.bias) {
     auto* bias = device<float>(c.n);
     fill_plane<<<64, 256>>>(PlaneType::f32, bias, c.n, seed + 3, 0, 1);
@@ -271,12 +269,22 @@ void make(Problem& out, const Variant& v, const Case& c, std::uint64_t seed) {
 }
 
 std::uint32_t smem_bytes(const Variant& v, const DecodeArgs& a) {
-  const int extra = a.extra_kind == Extra::none || !v.sum ? -1 : shift_of(a.extra_type);
-  return v.warps * v.stages * v.slot_bytes[shift_of(a.scale_type)][extra + 1] + (v.weights == Weights::fp4_e4m3 ? v.warps * 512 : 0);
+  const int extra = a.extra_kind == Extra::none ? -1 : shift_of(a.extra_type);
+  return v.warps * v.stages * v.slot_bytes[shift_of(a.scale_type)][extra + 1] + (v.weights == Weights::fp4_e4m3 ? v.warps * 512 : 0) +
+         v.m8 * 2048;
 }
 
-void launch(const Variant& v, const DecodeArgs& a, int ctas, bool pdl, cudaStream_t stream) {
+// ctas < 0: clusters of two.
+void launch(const Variant& v, DecodeArgs a, int ctas, bool pdl, cudaStream_t stream) {
   ptx::LaunchShape shape;
+  if (ctas < 0) {
+    ctas = -ctas;
+    a.clustered = 1;
+    shape.cluster_x = 2;
+  }
+  const int units = a.columns * a.k_blocks;
+  a.units_each = units / ctas;
+  a.units_more = units % ctas;
   shape.grid_x = ctas;
   shape.threads = 32 * v.warps;
   shape.dynamic_smem = smem_bytes(v, a);
@@ -371,6 +379,7 @@ void check(const Variant& v, const Case& c, int m, int ctas, int mode, int y_typ
   CHECK(cudaMemset(y_buffer, 0xff, m * a.ldy * 4));
   const std::int64_t units = std::int64_t{a.columns} * a.k_blocks;
   ctas = static_cast<int>(std::min<std::int64_t>(ctas, units));
+  if (ctas < 0 && a.columns % (-ctas / 2)) return;
   if (smem_bytes(v, a) > 232448) return;
   launch(v, a, ctas, pdl, nullptr);
   CHECK(cudaDeviceSynchronize());
@@ -411,28 +420,26 @@ void check_all(const char* only) {
       add(512, 1024, 32, PlaneType::e8m0);
       add(200, 1000, 32, PlaneType::e8m0, Extra::none, PlaneType::u8, true, 72);
       add(384, 512, -1, PlaneType::f32);
-    } else if (v.sum) {
-      for (int g : {128, 64, 0}) add(512, 1024, g, PlaneType::bf16, Extra::zeros);
-      add(200, 1000, 128, PlaneType::f16, Extra::zeros, PlaneType::u8, true, 72);
-      add(200, 1000, 256, PlaneType::f32, Extra::offsets, PlaneType::f32, true, 72);
-      if (v.slices) {
-        for (int g : {16, 32, -1}) add(256, 1008, g, PlaneType::f16, Extra::offsets, PlaneType::f16);
-        for (int g : {16, 32, -1}) add(256, 1008, g, PlaneType::bf16, Extra::zeros, PlaneType::i16);
-        for (int g : {16, 32, -1}) add(256, 1008, g, PlaneType::bf16);
-      }
+    } else if (v.slices) {
+      for (int g : {16, 32, -1}) add(256, 1008, g, PlaneType::f16, Extra::offsets, PlaneType::f16);
+      for (int g : {16, 32, -1}) add(256, 1008, g, PlaneType::bf16, Extra::zeros, PlaneType::i16);
+      for (int g : {16, 32, -1}) add(256, 1008, g, PlaneType::bf16);
     } else {
       for (int g : {128, 64, 0}) add(512, 1024, g, PlaneType::bf16);
       add(200, 1000, 128, PlaneType::f16, Extra::none, PlaneType::u8, true, 72);
       add(200, 1001, 256, PlaneType::f32, Extra::none, PlaneType::u8, true, 71);
+      for (int g : {128, 64, 0}) add(512, 1024, g, PlaneType::bf16, Extra::zeros);
+      add(200, 1000, 128, PlaneType::f16, Extra::zeros, PlaneType::u8, true, 72);
+      add(200, 1000, 256, PlaneType::f32, Extra::offsets, PlaneType::f32, true, 72);
       add(4096, 4096, 128, PlaneType::bf16);
     }
     for (const Case& c : cases)
       for (int m : v.m8 == 1 ? std::vector<int>{1, 3, 8} : std::vector<int>{9, 16})
-        for (int ctas : {1, 5, 37, 128, 132}) {
+        for (int ctas : {1, 5, 37, 128, 132, -2, -16, -128}) {
           const int y_type = v.half == Half::bf16 ? 1 : 0;
           check(v, c, m, ctas, 0, y_type, ctas & 1, "gaussian");
           ++count;
-          if (ctas == 37) {
+          if (ctas == 37 || ctas == -16) {
             check(v, c, m, ctas, 0, 2, true, "f32");
             check(v, c, m, ctas, 1, y_type, true, "mean");
             check(v, c, m, ctas, 2, y_type, true, "channel");
@@ -458,7 +465,8 @@ void time_all(const std::string& shapes, const std::vector<int>& ms, const char*
       c.k = layer.k;
       if (v.weights == Weights::fp4_e4m3) c.group = 16, c.scale_type = PlaneType::e4m3;
       if (v.weights == Weights::fp4) c.group = 32, c.scale_type = PlaneType::e8m0;
-      if (v.sum) c.extra = Extra::zeros;
+      if (std::strstr(v.name, "zeros")) c.extra = Extra::zeros;
+      if (std::strstr(v.name, "act")) c.group = -1;
       if (v.half == Half::f16 && v.weights != Weights::fp4_e4m3 && v.weights != Weights::fp4) c.scale_type = PlaneType::f16;
       const double bytes = double{1} * c.n * c.k * (v.weights == Weights::int8 ? 1 : 0.5);
       c.copies = static_cast<int>(std::ceil(250e6 / bytes)) + 1;
@@ -477,10 +485,11 @@ void time_all(const std::string& shapes, const std::vector<int>& ms, const char*
         a.pieces = pieces;
         a.flags = flags;
         fill_x<<<(m * a.ldx + 255) / 256, 256>>>(x_buffer, m, c.k, a.ldx, 0, v.half == Half::bf16, 5);
-        std::vector<int> grids = {128, 132};
+        std::vector<int> grids = {128};
+        if (c.n == 4096 || c.n == 28672) grids.push_back(-128);
         if (c.n == 4096) grids.push_back(64);
+        if (c.n > 30000 || c.n == 10240) grids.push_back(132);
         if (c.n == 6144) grids.push_back(96);
-        if (c.n == 28672) grids.push_back(112);
         for (int ctas : grids)
           for (int pdl = 1; pdl >= 0; --pdl) {
             if (seconds() > limit) {
@@ -508,7 +517,7 @@ void time_all(const std::string& shapes, const std::vector<int>& ms, const char*
             CHECK(cudaGraphInstantiate(&exec, graph, 0));
             CHECK(cudaGraphLaunch(exec, stream));
             CHECK(cudaStreamSynchronize(stream));
-            usleep(2000);
+            usleep(1000);
             std::vector<float> us;
             const int replays = layer.n > 20000 ? 15 : 25;
             for (int i = 0; i < replays; ++i) {

@@ -1,10 +1,11 @@
 // Words of mma64/1 turned into A fragments of mma.m16n8k16 (16 rows of W × 16 k), for each code type and both activation types.
 //
-// No rounding happens here: every result is exact in the 16-bit type. int4 gives q − zero, int8 gives q − 128, e2m1 gives the
-// value times a power of two (e2m1_shift) that the caller undoes with its own factor.
+// No rounding happens here: every result is exact in the 16-bit type. int4 gives q + 16, int8 gives q − 128, e2m1 gives the value
+// times a power of two (e2m1_shift) that the caller undoes with its own factor.
 //
-//   int4, bf16: drop the nibble into 128 (0x4300 | q = 128 + q), subtract 128 + zero.
-//   int4, f16:  1024 + q (0x6400 | q) and, for the nibbles in bits 4–7, 1024 + 16q; one fma each gives q − zero with one shift a word.
+//   int4:       drop the nibble into the mantissa bits of 16 that count ones: 16 + q, no arithmetic at all (bf16 0x4180 | q << 3,
+//               f16 0x4c00 | q << 6). The caller takes 16 + zero off by a sum of x. A constant of 128 (q in the lowest bits) would
+//               save a shift, but the tensor core's truncated sums of (128 + q)·x cost accuracy where x has a large mean.
 //   int8, bf16: ((q & 127) | 0x4300) − ((~q & 128) | 0x4300) = q − 128.   int8, f16: (1024 + q) − 1152.
 //   e2m1:       a multiplication copies the nibble to the sign and to the exponent's low bits at once: 9 half-rate instructions a
 //               word (the shifts of bit placement would be 15), the four multiplications run beside them on the other pipe.
@@ -22,32 +23,19 @@ inline constexpr std::uint32_t kMagic = half == Half::bf16 ? 0x43004300u : 0x640
 template <Half half>
 inline constexpr std::uint32_t kOne = half == Half::bf16 ? 0x3f803f80u : 0x3c003c00u;
 
-// The constants that take `zero` (0..63) off int4 codes.
+// Word j of a sub-tile: the patch of rows 16j … 16j+15. The left shifts run on the multiply pipe.
 template <Half half>
-struct Int4Zero {
-  std::uint32_t low, high;  // f16: for nibbles in bits 0–3 (subtracted), and in bits 4–7 (added)
-};
-template <Half half>
-SF_DEVICE Int4Zero<half> int4_zero(std::uint32_t zero) {
-  const std::uint32_t pair = zero * 0x00010001u;
-  return {kMagic<half> + pair, 0xd400d400u + 16 * pair};  // 128 + z or 1024 + z; −(64 + z)
-}
-
-// Word j of a sub-tile: the patch of rows 16j … 16j+15.
-template <Half half>
-SF_DEVICE void int4_fragment(std::uint32_t word, const Int4Zero<half>& zero, std::uint32_t (&a)[4]) {
+SF_DEVICE void int4_fragment(std::uint32_t word, std::uint32_t (&a)[4]) {
   if constexpr (half == Half::bf16) {
-    a[0] = ptx::sub_x2<half>(ptx::and_or(word, 0x000f000fu, kMagic<half>), zero.low);
-    a[2] = ptx::sub_x2<half>(ptx::and_or(word >> 4, 0x000f000fu, kMagic<half>), zero.low);
-    a[1] = ptx::sub_x2<half>(ptx::and_or(word >> 8, 0x000f000fu, kMagic<half>), zero.low);
-    a[3] = ptx::sub_x2<half>(ptx::and_or(word >> 12, 0x000f000fu, kMagic<half>), zero.low);
+    a[0] = ptx::and_or(word << 3, 0x00780078u, 0x41804180u);
+    a[2] = ptx::and_or(word >> 1, 0x00780078u, 0x41804180u);
+    a[1] = ptx::and_or(word >> 5, 0x00780078u, 0x41804180u);
+    a[3] = ptx::and_or(word >> 9, 0x00780078u, 0x41804180u);
   } else {
-    constexpr std::uint32_t sixteenth = 0x2c002c00u;
-    const std::uint32_t high = word >> 8;
-    a[0] = ptx::sub_x2<half>(ptx::and_or(word, 0x000f000fu, kMagic<half>), zero.low);
-    a[2] = ptx::fma_x2<half>(ptx::and_or(word, 0x00f000f0u, kMagic<half>), sixteenth, zero.high);
-    a[1] = ptx::sub_x2<half>(ptx::and_or(high, 0x000f000fu, kMagic<half>), zero.low);
-    a[3] = ptx::fma_x2<half>(ptx::and_or(high, 0x00f000f0u, kMagic<half>), sixteenth, zero.high);
+    a[0] = ptx::and_or(word << 6, 0x03c003c0u, 0x4c004c00u);
+    a[2] = ptx::and_or(word << 2, 0x03c003c0u, 0x4c004c00u);
+    a[1] = ptx::and_or(word >> 2, 0x03c003c0u, 0x4c004c00u);
+    a[3] = ptx::and_or(word >> 6, 0x03c003c0u, 0x4c004c00u);
   }
 }
 

@@ -23,12 +23,12 @@ SF_DEVICE float byte_value(PlaneType type, std::uint32_t b) {
   return ptx::mul_f32(ptx::bits_as<float>((b & 0x80u) << 24 | (b & 0x7fu) << 20), 0x1p120f);
 }
 
-SF_DEVICE void read_plane_row(PlaneType type, ptx::sptr<const std::byte> row, std::uint32_t lane, float (&out)[4][2]) {
+SF_DEVICE void read_plane_row(PlaneType type, ptx::sptr<const std::byte> row, int lane, float (&out)[4][2]) {
   if (type == PlaneType::bf16 || type == PlaneType::f16 || type == PlaneType::i16) {
     // One ldmatrix: 16-byte row i of the plane row is n = 8i … 8i+7. Matrix j is fed rows 2j and 2j+1 in turn, so that its
     // transposed fragment is {n = 16j+g, n = 16j+8+g} for every t.
     std::uint32_t pair[4];
-    ptx::ldmatrix<4, true>(pair, row + 16 * static_cast<int>(2 * (lane >> 3) + (lane & 1)));
+    ptx::ldmatrix<4, true>(pair, row + 16 * (2 * (lane >> 3) + (lane & 1)));
     // The branches stay outside of the loops: selects between three conversions of each element cost more.
     if (type == PlaneType::bf16) {
       SF_UNROLL
@@ -42,11 +42,11 @@ SF_DEVICE void read_plane_row(PlaneType type, ptx::sptr<const std::byte> row, st
         out[i >> 1][i & 1] = static_cast<float>(static_cast<std::int16_t>(pair[i >> 1] >> 16 * (i & 1)));
     }
   } else if (type == PlaneType::f32) {
-    const ptx::sptr<const float> at = ptx::cast<const float>(row) + static_cast<int>(lane >> 2);
+    const ptx::sptr<const float> at = ptx::cast<const float>(row) + (lane >> 2);
     SF_UNROLL
     for (int i = 0; i < 8; ++i) out[i >> 1][i & 1] = at[8 * i];
   } else {
-    const ptx::sptr<const std::uint8_t> at = ptx::cast<const std::uint8_t>(row) + static_cast<int>(lane >> 2);
+    const ptx::sptr<const std::uint8_t> at = ptx::cast<const std::uint8_t>(row) + (lane >> 2);
     SF_UNROLL
     for (int i = 0; i < 8; ++i) {
       const std::uint8_t b = at[8 * i];

@@ -10,10 +10,11 @@
 //                                |seg.|<---- segment ------>|<-seg.-->|<-- segment -->|
 //                                 w0…w15      w0…w15          w0…w15       w0…w15
 //
-//   A CTA that holds a column's first unit owns the column. A CTA whose first segment belongs to an earlier CTA's column writes it
-//   to the workspace as fp32 and raises its flag; the owner adds the pieces in k order after its own. Pieces come first in their
-//   CTAs and owners' incomplete columns last, so the owner seldom waits. CTAs are numbered from the grid's end: an owner waits only
-//   for CTAs that the hardware started before it.
+//   A CTA that holds a column's first unit owns the column. A CTA whose first segment belongs to an earlier CTA's column hands it
+//   over as fp32, and the owner adds the pieces in k order after its own: through the workspace and a flag, or, where two CTAs of a
+//   cluster share whole columns (sm_90 and up), through the owner's shared memory and the cluster's barrier. Pieces come first in
+//   their CTAs and owners' incomplete columns last, so the owner seldom waits. CTAs are numbered from the grid's end: an owner waits
+//   only for CTAs that the hardware started before it.
 //
 // Main loop. Each warp streams its units through its own ring of kStages slots in shared memory: a lane copies (cp.async) the 16-byte
 // pieces of codes that it will consume; x and the scale rows are shared by the warp. One bar.warp.sync a unit makes x visible and
@@ -22,10 +23,10 @@
 //
 //     slot: | codes 2048 | x: 8·kM8 tokens × 64 k (int8: 32), 16-byte chunks xor-swizzled | scale rows | zero or offset rows |
 //
-// Arithmetic. Codes are made exact 16-bit numbers q − zero (parts/dequantize.cuh); products add up in fp32 over one scale row; then
-// total += scale · sum, one fp32 fma. With a zero or offset plane an mma with A = 1 gives Σx of the same k, and
-// total += scale · (sum − (zero − base)·Σx) + offset · Σx. e2m1 with e4m3 scales: value · scale is exact in 16 bits and goes into
-// the fragment. Sums over warps and CTAs: fp32, ascending k. y = round(fma(alpha, total, bias)), one rounding to y's type.
+// Arithmetic. Codes become exact 16-bit numbers q − base (parts/dequantize.cuh: base −16 for int4, 128 for int8); products add up in
+// fp32 over one scale row, and an mma with A = 1 adds up x over the same k; then total += scale · (sum − (zero − base)·Σx), two fp32
+// fma, and with an offset plane total += offset · Σx. e2m1 has no base and no Σx; with e4m3 scales value · scale is exact in 16 bits
+// and goes into the fragment. Sums over warps and CTAs: fp32, ascending k. y = round(fma(alpha, total, bias)), once, to y's type.
 //
 // Invariants: every warp passes every iteration of a segment (idle ones too), so ring positions agree in the CTA; a slot is refilled
 // only after the barrier that follows its last read; flags are zero before and after every launch; nothing but weights is read
@@ -39,6 +40,7 @@
 #include "kernels/cuda/ptx/arith.h"
 #include "kernels/cuda/ptx/async_copy.h"
 #include "kernels/cuda/ptx/barrier.h"
+#include "kernels/cuda/ptx/cluster.h"
 #include "kernels/cuda/ptx/dependency.h"
 #include "kernels/cuda/ptx/matrix.h"
 #include "kernels/cuda/ptx/memory.h"
@@ -57,7 +59,7 @@ enum class Weights : int {
   fp4,        // e2m1, scales applied in fp32
   fp4_e4m3,   // e2m1 with e4m3 scales, applied in the fragment
 };
-enum class Extra : int { none, zeros, offsets };  // what a kSum kernel finds in args.extra
+enum class Extra : int { none, zeros, offsets };  // what args.extra holds
 
 struct DecodePart {
   std::int32_t block0, n0, n;  // first n64 block, first output column, rows
@@ -79,9 +81,9 @@ struct DecodeArgs {
   std::int32_t m, k;           // rows and columns of x
   std::int32_t columns, k_blocks, rows;
   std::int32_t group_shift;    // a scale row covers 2^group_shift slices of 16 k; 31: one row
-  std::uint32_t zero;          // taken off int4 codes in the fragment
-  float base;                  // taken off all codes in the fragment
-  float constant_zero;         // the zero point where extra is not the zero plane
+  std::int32_t units_each, units_more;  // a CTA takes units_each units, the first units_more CTAs one more
+  std::int32_t clustered;      // clusters of two CTAs that share whole columns
+  float zero;                  // the zero point where extra is not the zero plane
   PlaneType scale_type, extra_type;
   Extra extra_kind;
   int y_type;                  // 0 f16, 1 bf16, 2 f32
@@ -91,8 +93,9 @@ struct DecodeArgs {
 };
 
 // What a template instance costs and holds; the host plans with the same numbers.
-template <Weights weights, int kM8, bool kSum, bool kSlices>
+template <Weights weights, int kM8, bool kSlices>
 struct DecodeShape {
+  static constexpr bool sums = weights == Weights::int4 || weights == Weights::int8;  // Σx is needed
   static constexpr int slices = weights == Weights::int8 ? 2 : 4;        // k16 slices of a unit
   static constexpr int chunks = 2 * slices;                              // 16-byte pieces of x a token and unit
   static constexpr int x_bytes = 8 * kM8 * 16 * chunks;
@@ -108,238 +111,224 @@ constexpr int slot_bytes(int scale_shift, int extra_shift) {
   return bytes > Shape::piece_bytes ? bytes : (Shape::piece_bytes + 127) / 128 * 128;
 }
 
-// A warp's walk over the units of its CTA: segment by segment, its own share of each.
-struct Walk {
-  std::int32_t column, k, k_end;  // next unit, and the end of this warp's share of the segment
-  std::int32_t turns;             // iterations left in the segment, the same for all warps
-  std::int32_t left;              // units of the CTA after this segment
-
-  template <int kWarps>
-  SF_DEVICE void segment(std::int32_t first, std::int32_t length, std::int32_t warp) {
-    k = first + length * warp / kWarps;
-    k_end = first + length * (warp + 1) / kWarps;
-    turns = (length + kWarps - 1) / kWarps;
-  }
-  SF_DEVICE bool live() const { return k < k_end; }
-  template <int kWarps>
-  SF_DEVICE void step(std::int32_t k_blocks, std::int32_t warp) {
-    ++k;
-    if (--turns > 0 || left == 0) return;
-    const std::int32_t length = left < k_blocks ? left : k_blocks;
-    left -= length;
-    ++column;
-    segment<kWarps>(0, length, warp);
-  }
+// A warp's share of a segment.
+struct Share {
+  std::int32_t k, k_end;  // its units, and
+  std::int32_t turns;     // the iterations of the segment, the same for all warps
 };
+template <int kWarps>
+SF_DEVICE Share share(std::int32_t first, std::int32_t length, std::int32_t warp) {
+  return {first + length * warp / kWarps, first + length * (warp + 1) / kWarps, (length + kWarps - 1) / kWarps};
+}
 
-// The walk of the copies, with the addresses that it needs at hand.
-struct Feed : Walk {
+// The walk of a warp's copies over the units of its CTA: segment by segment, its own share of each, with addresses at hand.
+struct Feed {
+  Share at;
+  std::int32_t column;
+  std::int32_t left;             // units of the CTA after this segment
   gptr<const std::byte> codes;   // of this lane's first piece of the next unit
-  gptr<const std::byte> scales;  // of the column's first row
+  gptr<const std::byte> scales;  // of the column's first row, this lane's piece (kSlices: the row)
   gptr<const std::byte> extra;
   gptr<const std::uint16_t> x;   // this lane's chunk of its first token
+  SF_DEVICE bool live() const { return at.k < at.k_end; }
 };
 
-template <Weights weights, Half half, int kM8, bool kSum, bool kSlices, int kWarps, int kStages>
+template <Weights weights, Half half, int kM8, bool kSlices, int kWarps, int kStages>
 struct Decode {
-  using Shape = DecodeShape<weights, kM8, kSum, kSlices>;
+  using Shape = DecodeShape<weights, kM8, kSlices>;
   static constexpr int kThreads = 32 * kWarps;
+  static constexpr bool kSums = Shape::sums;
+  static constexpr int kRows = 2048 + Shape::x_bytes;     // offset of the scale rows in a slot
   static constexpr int kTokens = 32 / Shape::chunks;      // tokens whose x the warp copies at once
   static constexpr int kPasses = 8 * kM8 / kTokens;
+  static constexpr int kInbox = 8 * kM8 * 64 * 4;         // bytes
+  static constexpr float kBase = weights == Weights::int4 ? -16.0f : 128.0f;
 
   const DecodeArgs& a;
-  std::uint32_t lane, warp;  // the warp's number is uniform, and came through a shuffle so that the compiler takes it for that
+  int lane, warp;
   sptr<std::byte> ring;       // this warp's slots
   sptr<std::byte> converted;  // fp4_e4m3: four rows of 64 16-bit scales
+  sptr<float> inbox;          // a clustered neighbour's piece, [token][64]
   int slot_size, scale_shift, extra_shift;
+  std::int32_t group_mask, unit_shift;  // a scale row ends with the units k with k & mask == mask, and is row k >> shift
+  std::int32_t tokens_left;             // a.m − this lane's first token
+  int x_to;                             // offset in the slot's x of this lane's chunk of its first token
+  int x_from;                           // offset in the slot's x of this lane's row of the first ldmatrix
   ptx::CachePolicy stream;
-  int x_to;                                  // offset in the slot's x of this lane's chunk of its first token
-  int x_from;                                // offset in the slot's x of this lane's row of the first ldmatrix
-  Int4Zero<half> zero;
   float total[kM8][4][4];
   float sum[kM8][4][4];
   float x_sum[kM8][4];
 
-  // The slices of unit (.., k) after which the scale is applied, one bit each; `last`: the warp's last of the segment.
-  SF_DEVICE std::uint32_t flush_mask(std::int32_t k, bool last) const {
-    if constexpr (kSlices) {
-      const std::uint32_t every = a.row_of_slice || a.group_shift == 0 ? 15u : 10u;
-      if (a.row_of_slice || a.group_shift < (Shape::slices == 4 ? 2 : 1)) return every & ((1u << Shape::slices) - 1);
-    }
-    const std::int32_t units = 1 << (a.group_shift - (Shape::slices == 4 ? 2 : 1)) ;
-    const bool ends = a.group_shift < 31 && ((k + 1) & (units - 1)) == 0;
-    return ends || last ? 1u << (Shape::slices - 1) : 0;
-  }
-
+  // --- copies -------------------------------------------------------------------------------------------------------------------
   SF_DEVICE void aim(Feed& feed) const {
-    feed.codes = a.codes + ((static_cast<std::int64_t>(feed.column) * a.k_blocks + feed.k) * 2048 + 16 * static_cast<int>(lane));
-    const int l = static_cast<int>(lane), k = feed.k * (16 * Shape::slices) + 8 * (l % Shape::chunks);
-    feed.x = a.x + (l / Shape::chunks * a.ldx + k);
     const std::int64_t first = static_cast<std::int64_t>(feed.column) * a.rows * 64;
-    feed.scales = a.scales + (first << scale_shift);
-    if constexpr (kSum)
-      if (extra_shift >= 0) feed.extra = a.extra + (first << extra_shift);
+    const int piece = kSlices ? 0 : 16 * lane;
+    feed.codes = a.codes + ((static_cast<std::int64_t>(feed.column) * a.k_blocks + feed.at.k) * 2048 + 16 * lane);
+    feed.scales = a.scales + ((first << scale_shift) + piece);
+    if constexpr (kSums)
+      if (extra_shift >= 0) feed.extra = a.extra + ((first << extra_shift) + piece);
+    feed.x = a.x + (lane / Shape::chunks * a.ldx + feed.at.k * (16 * Shape::slices) + 8 * (lane % Shape::chunks));
   }
   SF_DEVICE void step(Feed& feed) const {
-    const std::int32_t column = feed.column;
-    feed.template step<kWarps>(a.k_blocks, static_cast<std::int32_t>(warp));
+    ++feed.at.k;
     feed.codes += 2048;
     feed.x += 16 * Shape::slices;
-    if (feed.column != column) aim(feed);
+    if (--feed.at.turns > 0 || feed.left == 0) return;
+    const std::int32_t length = feed.left < a.k_blocks ? feed.left : a.k_blocks;
+    feed.left -= length;
+    ++feed.column;
+    feed.at = share<kWarps>(0, length, warp);
+    aim(feed);
   }
+  // Whether the scale is applied after unit k.
+  SF_DEVICE bool ends_row(const Share& at) const { return (at.k & group_mask) == group_mask || at.k + 1 == at.k_end; }
 
-  SF_DEVICE void copy_weights(const Feed& at, sptr<std::byte> slot) {
+  SF_DEVICE void copy_weights(const Feed& feed, sptr<std::byte> slot) const {
     SF_UNROLL
-    for (int i = 0; i < 4; ++i)
-      ptx::cp_async_cg_hint(slot + (static_cast<int>(lane) * 16 + 512 * i), at.codes + 512 * i, stream);
-    copy_rows(at, slot + (2048 + Shape::x_bytes));
-  }
-  // The scale rows (and zero or offset rows) that the unit's flushes need.
-  SF_DEVICE void copy_rows(const Feed& at, sptr<std::byte> to) {
-    const int l = static_cast<int>(lane);
-    if constexpr (!kSlices) {
-      if (!flush_mask(at.k, at.k + 1 == at.k_end)) return;
-      const std::int32_t slice = at.k * Shape::slices;
-      std::int32_t row = a.group_shift < 31 ? slice >> a.group_shift : 0;
-      row = row < a.rows ? row : a.rows - 1;
-      if (l < 4 << scale_shift) ptx::cp_async_cg(to + 16 * l, at.scales + ((row * 64 << scale_shift) + 16 * l));
-      if constexpr (kSum) {
-        if (extra_shift >= 0 && l < 4 << extra_shift)
-          ptx::cp_async_cg(to + ((64 << scale_shift) + 16 * l), at.extra + ((row * 64 << extra_shift) + 16 * l));
-      }
+    for (int i = 0; i < 4; ++i) ptx::cp_async_cg_hint(slot + (16 * lane + 512 * i), feed.codes + 512 * i, stream);
+    if constexpr (kSlices) {
+      copy_slice_rows(feed, slot + kRows, feed.scales, scale_shift);
+      if constexpr (kSums)
+        if (extra_shift >= 0) copy_slice_rows(feed, slot + (kRows + (Shape::scale_rows * 64 << scale_shift)), feed.extra, extra_shift);
     } else {
-      copy_slice_rows(at, to, at.scales, scale_shift);
-      if constexpr (kSum)
-        if (extra_shift >= 0) copy_slice_rows(at, to + (Shape::scale_rows * 64 << scale_shift), at.extra, extra_shift);
+      if (!ends_row(feed.at)) return;
+      const std::int32_t row = 64 * (feed.at.k >> unit_shift);
+      if (lane < 4 << scale_shift) ptx::cp_async_cg(slot + (kRows + 16 * lane), feed.scales + (row << scale_shift));
+      if constexpr (kSums)
+        if (extra_shift >= 0 && lane < 4 << extra_shift)
+          ptx::cp_async_cg(slot + (kRows + (64 << scale_shift) + 16 * lane), feed.extra + (row << extra_shift));
     }
   }
   // One row a slice.
-  SF_DEVICE void copy_slice_rows(const Feed& at, sptr<std::byte> to, gptr<const std::byte> plane, int shift) {
+  SF_DEVICE void copy_slice_rows(const Feed& feed, sptr<std::byte> to, gptr<const std::byte> plane, int shift) const {
     const int pieces = 4 << shift;  // of a row
     SF_NO_UNROLL
-    for (int p = static_cast<int>(lane); p < Shape::slices * pieces; p += 32) {
-      const std::int32_t slice = at.k * Shape::slices + (p >> (2 + shift));
+    for (int p = lane; p < Shape::slices * pieces; p += 32) {
+      const std::int32_t slice = feed.at.k * Shape::slices + (p >> (2 + shift));
       std::int32_t row;
       if (a.row_of_slice) row = a.row_of_slice[slice];
-      else row = a.group_shift < 31 ? slice >> a.group_shift : 0;
+      else row = slice >> a.group_shift;
       row = row < a.rows ? row : a.rows - 1;
       ptx::cp_async_cg(to + 16 * p, plane + ((row * 64 << shift) + 16 * (p & (pieces - 1))));
     }
   }
-  SF_DEVICE void copy_x(const Feed& at, sptr<std::byte> slot) {
-    const std::int32_t left = a.k - at.k * (16 * Shape::slices);  // columns of x from here on
-    const int first = static_cast<int>(lane) / Shape::chunks;
+  SF_DEVICE void copy_x(const Feed& feed, sptr<std::byte> slot) const {
+    const std::int32_t left = a.k - feed.at.k * (16 * Shape::slices);  // columns of x from here on
     if (left >= 16 * Shape::slices) {
       SF_UNROLL
       for (int i = 0; i < kPasses; ++i)
-        if (first + i * kTokens < a.m) ptx::cp_async_cg(slot + (2048 + x_pass(i)), at.x + i * kTokens * a.ldx);
+        if (i * kTokens < tokens_left) ptx::cp_async_cg(slot + (2048 + x_pass(i)), feed.x + i * kTokens * a.ldx);
     } else {
-      int valid = 2 * (left - 8 * (static_cast<int>(lane) % Shape::chunks));
+      int valid = 2 * (left - 8 * (lane % Shape::chunks));
       valid = valid < 0 ? 0 : valid > 16 ? 16 : valid;
       SF_NO_UNROLL
       for (int i = 0; i < kPasses; ++i)
-        if (first + i * kTokens < a.m)
-          ptx::cp_async_cg_zfill(slot + (2048 + x_pass(i)), at.x + i * kTokens * a.ldx, static_cast<std::uint32_t>(valid));
+        if (i * kTokens < tokens_left)
+          ptx::cp_async_cg_zfill(slot + (2048 + x_pass(i)), feed.x + i * kTokens * a.ldx, static_cast<std::uint32_t>(valid));
     }
-  }
-  // Offset of this lane's chunk in pass i: the swizzle repeats every 8 tokens.
-  SF_DEVICE int x_pass(int i) const {
-    if constexpr (Shape::chunks == 8) return (i & 1 ? x_to ^ 64 : x_to) + 512 * i;  // 4 tokens on: chunk ^ 4
-    else return x_to + 512 * i;
   }
   // Where chunk (8 values of k) of a token lies: swizzled so that the eight rows of an ldmatrix fall into different banks.
   SF_DEVICE static int x_offset(int token, int chunk) {
     if constexpr (Shape::chunks == 8) return token * 128 + ((chunk ^ (token & 7)) * 16);
     else return token * 64 + ((chunk ^ (token >> 1 & 3)) * 16);
   }
+  // This lane's chunk in pass i: 4 tokens on means chunk ^ 4; the swizzle repeats after 8.
+  SF_DEVICE int x_pass(int i) const {
+    if constexpr (Shape::chunks == 8) return (i & 1 ? x_to ^ 64 : x_to) + 512 * i;
+    else return x_to + 512 * i;
+  }
 
+  // --- arithmetic ---------------------------------------------------------------------------------------------------------------
   SF_DEVICE void clear_sums() {
     SF_UNROLL
     for (int t = 0; t < kM8; ++t) {
       SF_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        SF_UNROLL
-        for (int e = 0; e < 4; ++e) sum[t][j][e] = 0;
-        x_sum[t][j] = 0;
-      }
+      for (int e = 0; e < 16; ++e) sum[t][e >> 2][e & 3] = 0;
+      SF_UNROLL
+      for (int e = 0; e < 4; ++e) x_sum[t][e] = 0;
     }
   }
 
-  SF_DEVICE void flush(sptr<const std::byte> rows, int s) {
-    float scale[4][2];
-    read_plane_row(a.scale_type, rows + (kSlices ? s * 64 << scale_shift : 0), lane, scale);
-    if constexpr (kSum) {
-      float other[4][2];
-      const sptr<const std::byte> at = rows + ((Shape::scale_rows * 64 << scale_shift) + (kSlices ? s * 64 << extra_shift : 0));
-      if (a.extra_kind != Extra::none) read_plane_row(a.extra_type, at, lane, other);
+  // total += scale · (sum − (zero − base)·Σx), with scale and zero by row of the fragment.
+  template <class Zero>
+  SF_DEVICE void add_scaled(const float (&scale)[4][2], Zero minus_zero) {
+    SF_UNROLL
+    for (int t = 0; t < kM8; ++t) {
       SF_UNROLL
       for (int j = 0; j < 4; ++j) {
         SF_UNROLL
-        for (int r = 0; r < 2; ++r) {
-          const float minus_zero = a.base - (a.extra_kind == Extra::zeros ? other[j][r] : a.constant_zero);
-          const float offset = a.extra_kind == Extra::offsets ? other[j][r] : 0.0f;
+        for (int e = 0; e < 4; ++e) {
+          float v = sum[t][j][e];
+          if constexpr (kSums) v = ptx::fma_f32(minus_zero(j, e >> 1), x_sum[t][e & 1], v);
+          total[t][j][e] = ptx::fma_f32(scale[j][e >> 1], v, total[t][j][e]);
+        }
+      }
+    }
+  }
+  SF_DEVICE void flush(sptr<const std::byte> rows, int s) {
+    float scale[4][2];
+    read_plane_row(a.scale_type, rows + (kSlices ? s * 64 << scale_shift : 0), lane, scale);
+    if (kSums && a.extra_kind != Extra::none) {
+      float other[4][2];
+      read_plane_row(a.extra_type, rows + ((Shape::scale_rows * 64 << scale_shift) + (kSlices ? s * 64 << extra_shift : 0)), lane, other);
+      if (a.extra_kind == Extra::zeros) {
+        add_scaled(scale, [&](int j, int r) { return kBase - other[j][r]; });
+      } else {
+        add_scaled(scale, [&](int, int) { return kBase - a.zero; });
+        SF_UNROLL
+        for (int t = 0; t < kM8; ++t) {
           SF_UNROLL
-          for (int t = 0; t < kM8; ++t) {
-            SF_UNROLL
-            for (int e = 0; e < 2; ++e) {
-              float& all = total[t][j][2 * r + e];
-              all = ptx::fma_f32(scale[j][r], ptx::fma_f32(minus_zero, x_sum[t][e], sum[t][j][2 * r + e]), all);
-              all = ptx::fma_f32(offset, x_sum[t][e], all);
-            }
-          }
+          for (int e = 0; e < 16; ++e)
+            total[t][e >> 2][e & 3] = ptx::fma_f32(other[e >> 2][e >> 1 & 1], x_sum[t][e & 1], total[t][e >> 2][e & 3]);
         }
       }
     } else {
-      SF_UNROLL
-      for (int t = 0; t < kM8; ++t) {
-        SF_UNROLL
-        for (int j = 0; j < 4; ++j) {
-          SF_UNROLL
-          for (int e = 0; e < 4; ++e) total[t][j][e] = ptx::fma_f32(scale[j][e >> 1], sum[t][j][e], total[t][j][e]);
-        }
-      }
+      add_scaled(scale, [&](int, int) { return kBase - a.zero; });
     }
     clear_sums();
   }
 
-  // B fragments of slice s: b[t] for tokens 8t … 8t+7. One ldmatrix.x4 brings two slices (kM8 = 1) or two token tiles.
-  SF_DEVICE void read_x(sptr<const std::byte> x, int s, std::uint32_t (&b)[4]) const {
-    ptx::ldmatrix<4>(b, x + (x_from ^ 32 * s));  // two chunks on: chunk ^ 2s, as the lane's own chunk has no such bit
+  // B fragments of slice s: one ldmatrix.x4 brings two slices of 8 tokens (kM8 = 1) or one slice of two token tiles.
+  SF_DEVICE void read_x(sptr<const std::byte> slot, int s, std::uint32_t (&b)[4]) const {
+    ptx::ldmatrix<4>(b, slot + 2048 + (x_from ^ 32 * s));  // two chunks on: chunk ^ 2s, as the lane's own chunk has no such bit
   }
-
+  SF_DEVICE static void select_x(const std::uint32_t (&b)[4], int s, int t, std::uint32_t (&bt)[2]) {
+    const int at = kM8 == 1 ? 2 * (s & 1) : 2 * t;
+    bt[0] = b[at];
+    bt[1] = b[at + 1];
+  }
   SF_DEVICE void multiply(int j, const std::uint32_t (&w)[4], const std::uint32_t (&b)[4], int s) {
     SF_UNROLL
     for (int t = 0; t < kM8; ++t) {
-      const int at = kM8 == 1 ? 2 * (s & 1) : 2 * t;
-      const std::uint32_t bt[2] = {b[at], b[at + 1]};
+      std::uint32_t bt[2];
+      select_x(b, s, t, bt);
       if constexpr (weights == Weights::fp4_e4m3) ptx::mma_m16n8k16<half>(total[t][j], w, bt);
       else ptx::mma_m16n8k16<half>(sum[t][j], w, bt);
     }
   }
 
   // fp4_e4m3: the unit's scale rows as 16-bit numbers, each lane 8 of the 256.
-  SF_DEVICE void convert_rows(sptr<const std::byte> rows) {
-    const ptx::U32x2 in = ptx::ld<ptx::U32x2>(rows + 8 * static_cast<int>(lane));
-    ptx::st(converted + 16 * static_cast<int>(lane), ptx::U32x4{e4m3_pair<half>(in.x, 0), e4m3_pair<half>(in.x, 1),
-                                                               e4m3_pair<half>(in.y, 0), e4m3_pair<half>(in.y, 1)});
+  SF_DEVICE void convert_rows(sptr<const std::byte> rows) const {
+    const ptx::U32x2 in = ptx::ld<ptx::U32x2>(rows + 8 * lane);
+    ptx::st(converted + 16 * lane, ptx::U32x4{e4m3_pair<half>(in.x, 0), e4m3_pair<half>(in.x, 1), e4m3_pair<half>(in.y, 0),
+                                              e4m3_pair<half>(in.y, 1)});
     ptx::syncwarp();
   }
 
   SF_DEVICE void slice(sptr<const std::byte> slot, int s, const std::uint32_t (&b)[4]) {
-    const int l = static_cast<int>(lane);
-    if constexpr (kSum) {
+    if constexpr (kSums) {
       const std::uint32_t ones[4] = {kOne<half>, kOne<half>, kOne<half>, kOne<half>};
       SF_UNROLL
       for (int t = 0; t < kM8; ++t) {
-        const int at = kM8 == 1 ? 2 * (s & 1) : 2 * t;
-        const std::uint32_t bt[2] = {b[at], b[at + 1]};
+        std::uint32_t bt[2];
+        select_x(b, s, t, bt);
         ptx::mma_m16n8k16<half>(x_sum[t], ones, bt);
       }
     }
     if constexpr (weights == Weights::int8) {
       SF_UNROLL
       for (int h = 0; h < 2; ++h) {
-        const ptx::U32x4 w = ptx::ld<ptx::U32x4>(slot + (1024 * s + 512 * h + 16 * l));
+        const ptx::U32x4 w = ptx::ld<ptx::U32x4>(slot + (1024 * s + 512 * h + 16 * lane));
         std::uint32_t f[4];
         int8_fragment<half>(w.x, w.y, f);
         multiply(2 * h, f, b, s);
@@ -347,19 +336,19 @@ struct Decode {
         multiply(2 * h + 1, f, b, s);
       }
     } else {
-      const ptx::U32x4 v = ptx::ld<ptx::U32x4>(slot + (512 * s + 16 * l));
+      const ptx::U32x4 v = ptx::ld<ptx::U32x4>(slot + (512 * s + 16 * lane));
       const std::uint32_t w[4] = {v.x, v.y, v.z, v.w};
       std::uint32_t scale[2][4];
       if constexpr (weights == Weights::fp4_e4m3) {
         // Eight matrices whose rows are all one 16-byte piece: transposed, {scale, scale} of n = 8i + g.
-        ptx::ldmatrix<4, true>(scale[0], converted + (128 * s + 16 * (l >> 3)));
-        ptx::ldmatrix<4, true>(scale[1], converted + (128 * s + 64 + 16 * (l >> 3)));
+        ptx::ldmatrix<4, true>(scale[0], converted + (128 * s + 16 * (lane >> 3)));
+        ptx::ldmatrix<4, true>(scale[1], converted + (128 * s + 64 + 16 * (lane >> 3)));
       }
       SF_UNROLL
       for (int j = 0; j < 4; ++j) {
         std::uint32_t f[4];
         if constexpr (weights == Weights::int4) {
-          int4_fragment<half>(w[j], zero, f);
+          int4_fragment<half>(w[j], f);
         } else if constexpr (weights == Weights::fp4) {
           constexpr std::uint32_t unscale = half == Half::bf16 ? 0x7e807e80u : 0x74007400u;  // 2^126, 2^14
           e2m1_fragment<half>(w[j], unscale, unscale, f);
@@ -371,39 +360,40 @@ struct Decode {
     }
   }
 
-  SF_DEVICE void consume(const Walk& at, sptr<const std::byte> slot) {
-    const sptr<const std::byte> x = slot + 2048, rows = slot + (2048 + Shape::x_bytes);
-    const std::uint32_t flushes = flush_mask(at.k, at.k + 1 == at.k_end);
-    if constexpr (weights == Weights::fp4_e4m3) convert_rows(rows);
+  SF_DEVICE void consume(const Share& at, sptr<const std::byte> slot) {
     constexpr int step = kM8 == 1 ? 2 : 1;  // slices an ldmatrix of x brings
+    if constexpr (weights == Weights::fp4_e4m3) convert_rows(slot + kRows);
     if constexpr (!kSlices || weights == Weights::fp4_e4m3) {
       SF_UNROLL
       for (int s = 0; s < Shape::slices; s += step) {
         std::uint32_t b[4];
-        read_x(x, s, b);
+        read_x(slot, s, b);
         SF_UNROLL
         for (int i = 0; i < step; ++i) slice(slot, s + i, b);
       }
       if constexpr (weights != Weights::fp4_e4m3)
-        if (flushes) flush(rows, 0);
+        if (ends_row(at)) flush(slot + kRows, 0);
     } else {
+      // The scale is applied after every slice; after every second one where a row covers two.
+      const bool pairs = !a.row_of_slice && a.group_shift > 0;
       SF_NO_UNROLL
       for (int s = 0; s < Shape::slices; s += step) {
         std::uint32_t b[4];
-        read_x(x, s, b);
+        read_x(slot, s, b);
         SF_UNROLL
         for (int i = 0; i < step; ++i) {
           slice(slot, s + i, b);
-          if (flushes >> (s + i) & 1) flush(rows, s + i);
+          if (!pairs || ((s + i) & 1)) flush(slot + kRows, s + i);
         }
       }
     }
   }
 
+  // --- the end of a segment -------------------------------------------------------------------------------------------------------
   // Writes this warp's totals to a slot as [token][64 n], and clears them.
   SF_DEVICE void put_total(sptr<std::byte> slot) {
     const sptr<float> to = ptx::cast<float>(slot);
-    const int g = static_cast<int>(lane) / 4, t2 = 2 * (static_cast<int>(lane) % 4);
+    const int g = lane / 4, t2 = 2 * (lane % 4);
     SF_UNROLL
     for (int t = 0; t < kM8; ++t) {
       SF_UNROLL
@@ -458,149 +448,169 @@ struct Decode {
     }
   }
 
+  SF_DEVICE std::int32_t first_unit(std::int32_t cta) const {
+    return cta * a.units_each + (cta < a.units_more ? cta : a.units_more);
+  }
+  static SF_DEVICE void add(ptx::F32x2& v, const ptx::F32x2& w) {
+    v.x = ptx::add_f32(v.x, w.x);
+    v.y = ptx::add_f32(v.y, w.y);
+  }
+
+  // Adds the warps' totals of units [from, to) of the CTA's line, all of one column, and stores them or hands them to the column's
+  // owner.
+  SF_DEVICE void finish_segment(sptr<const std::byte> totals, std::int32_t column, std::int32_t from, std::int32_t to,
+                                std::int32_t cta) const {
+    const std::int32_t column_end = (column + 1) * a.k_blocks;
+    const bool owner = from == column * a.k_blocks, whole = to == column_end;
+    const int thread = 32 * warp + lane;
+    ptx::dptr<float> outbox{};
+    if (a.clustered && !(owner && whole)) {
+      ptx::cluster_wait();  // the neighbour runs
+      if (owner) {
+        ptx::cluster_arrive_relaxed();
+        ptx::cluster_wait();  // its piece is here
+      } else {
+        outbox = ptx::mapa(inbox, ptx::cluster_ctarank() ^ 1);
+      }
+    }
+    for (int i = thread; i < 32 * a.m; i += kThreads) {
+      const int token = i >> 5, n = 2 * (i & 31);
+      ptx::F32x2 v{0, 0};
+      SF_UNROLL
+      for (int w = 0; w < kWarps; ++w)
+        add(v, ptx::ld<ptx::F32x2>(totals + (w * kStages * slot_size + 4 * (token * Shape::token_stride + n))));
+      const int at = token * 64 + n;
+      if (!owner) {
+        if (a.clustered) {
+          ptx::st_cluster(outbox + at, v.x);
+          ptx::st_cluster(outbox + (at + 1), v.y);
+        } else {
+          ptx::st(a.pieces + (static_cast<std::int64_t>(cta) * (kInbox / 4) + at), v);
+        }
+        continue;
+      }
+      if (!whole) {
+        if (a.clustered) {
+          add(v, ptx::ld<ptx::F32x2>(inbox + at));
+        } else {
+          for (std::int32_t c = cta + 1; first_unit(c) < column_end; ++c) {
+            while (ptx::ld_acquire(a.flags + c) == 0) {
+            }
+            add(v, ptx::ld<ptx::F32x2>(a.pieces + (static_cast<std::int64_t>(c) * (kInbox / 4) + at)));
+          }
+        }
+      }
+      store_pair(column, token, n, v);
+    }
+    if (owner && whole) return;
+    if (a.clustered) {
+      if (!owner) {
+        ptx::cluster_arrive();
+        ptx::cluster_wait();
+      }
+      return;
+    }
+    ptx::bar_sync(0);
+    if (thread == 0) {
+      if (!owner) ptx::red_add_release(a.flags + cta, 1);
+      else
+        for (std::int32_t c = cta + 1; first_unit(c) < column_end; ++c) ptx::st_relaxed(a.flags + c, 0);
+    }
+  }
+
+  // --- the whole ------------------------------------------------------------------------------------------------------------------
   SF_DEVICE void run(sptr<std::byte> smem) {
-    const std::uint32_t ctas = ptx::nctaid_x(), cta = ctas - 1 - ptx::ctaid_x();
-    const std::int64_t units = static_cast<std::int64_t>(a.columns) * a.k_blocks;
-    const auto first = static_cast<std::int32_t>(units * cta / ctas), end = static_cast<std::int32_t>(units * (cta + 1) / ctas);
+    const auto cta = static_cast<std::int32_t>(ptx::nctaid_x() - 1 - ptx::ctaid_x());
+    std::int32_t position = first_unit(cta);
+    const std::int32_t end = first_unit(cta + 1);
     scale_shift = plane_shift(a.scale_type);
-    extra_shift = kSum && a.extra_kind != Extra::none ? plane_shift(a.extra_type) : -1;
+    extra_shift = kSums && a.extra_kind != Extra::none ? plane_shift(a.extra_type) : -1;
     slot_size = slot_bytes<Shape>(scale_shift, extra_shift);
+    constexpr int slices_log = Shape::slices == 4 ? 2 : 1;
+    unit_shift = a.group_shift < 31 ? a.group_shift - slices_log : 31;
+    group_mask = unit_shift < 31 ? (1 << (unit_shift > 0 ? unit_shift : 0)) - 1 : 0x7fffffff;
     const sptr<std::byte> rings = ptx::carve<std::byte>(smem, static_cast<std::size_t>(kWarps * kStages * slot_size));
-    ring = rings + static_cast<int>(warp) * kStages * slot_size;
-    if constexpr (weights == Weights::fp4_e4m3)
-      converted = ptx::carve<std::byte>(smem, kWarps * 512) + static_cast<int>(warp) * 512;
+    ring = rings + warp * kStages * slot_size;
+    inbox = ptx::carve<float>(smem, a.clustered ? kInbox / 4 : 0);
+    if constexpr (weights == Weights::fp4_e4m3) converted = ptx::carve<std::byte>(smem, kWarps * 512) + warp * 512;
     stream = ptx::policy_evict_first();
-    zero = int4_zero<half>(a.zero);
-
-    Walk walk;
-    walk.column = first / a.k_blocks;
-    const std::int32_t k0 = first - walk.column * a.k_blocks;
-    std::int32_t length = a.k_blocks - k0;
-    length = length < end - first ? length : end - first;
-    walk.left = end - first - length;
-    walk.template segment<kWarps>(k0, length, static_cast<std::int32_t>(warp));
-
-    const int l = static_cast<int>(lane), chunk = l % Shape::chunks, token = l / Shape::chunks;
-    x_to = x_offset(token, chunk);
+    tokens_left = a.m - lane / Shape::chunks;
+    x_to = x_offset(lane / Shape::chunks, lane % Shape::chunks);
     // Rows past M hold nothing: their lanes read row 0, and the tokens are never stored.
-    const int read = kM8 == 1 ? l & 7 : (l & 7) + 8 * (l >> 4);
-    x_from = x_offset(read < a.m ? read : 0, kM8 == 1 ? l >> 3 : l >> 3 & 1);
+    const int read = kM8 == 1 ? lane & 7 : (lane & 7) + 8 * (lane >> 4);
+    x_from = x_offset(read < a.m ? read : 0, kM8 == 1 ? lane >> 3 : lane >> 3 & 1);
+
+    Feed feed;
+    feed.column = position / a.k_blocks;
+    const std::int32_t k0 = position - feed.column * a.k_blocks;
+    std::int32_t length = a.k_blocks - k0;
+    length = length < end - position ? length : end - position;
+    feed.left = end - position - length;
+    feed.at = share<kWarps>(k0, length, warp);
+    aim(feed);
 
     ptx::griddep_launch_dependents();
-    Feed ahead;
-    static_cast<Walk&>(ahead) = walk;
-    aim(ahead);
+    std::int32_t column = feed.column, rest = feed.left;
+    Share at = feed.at;
     {
-      Feed early = ahead;
+      Feed early = feed;
       SF_NO_UNROLL
       for (int i = 0; i < kStages - 1; ++i) {
         if (early.live()) copy_weights(early, ring + i * slot_size);
         step(early);
       }
     }
+    if (a.clustered) ptx::cluster_arrive_relaxed();
     ptx::griddep_wait();
     SF_NO_UNROLL
     for (int i = 0; i < kStages - 1; ++i) {
-      if (ahead.live()) copy_x(ahead, ring + i * slot_size);
+      if (feed.live()) copy_x(feed, ring + i * slot_size);
       ptx::cp_async_commit();
-      step(ahead);
+      step(feed);
     }
     clear_sums();
     SF_UNROLL
     for (int t = 0; t < kM8; ++t) {
       SF_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        SF_UNROLL
-        for (int e = 0; e < 4; ++e) total[t][j][e] = 0;
-      }
+      for (int e = 0; e < 16; ++e) total[t][e >> 2][e & 3] = 0;
     }
 
     int slot = 0, refill = (kStages - 1) * slot_size;  // offsets in the ring
-    std::int32_t position = first;  // first unit of the segment
     for (;;) {
-      const std::int32_t column = walk.column;
-      std::int32_t turns = walk.turns;
-      const std::int32_t rest = walk.left;
       do {
         ptx::cp_async_wait<kStages - 2>();
         ptx::syncwarp();
-        if (ahead.live()) {
-          copy_weights(ahead, ring + refill);
-          copy_x(ahead, ring + refill);
+        if (feed.live()) {
+          copy_weights(feed, ring + refill);
+          copy_x(feed, ring + refill);
         }
         ptx::cp_async_commit();
-        step(ahead);
-        if (walk.live()) consume(walk, ring + slot);
-        walk.template step<kWarps>(a.k_blocks, static_cast<std::int32_t>(warp));
+        step(feed);
+        if (at.k < at.k_end) consume(at, ring + slot);
+        ++at.k;
         refill = slot;
         slot += slot_size;
         slot = slot == kStages * slot_size ? 0 : slot;
-      } while (--turns > 0);
+      } while (--at.turns > 0);
       put_total(ring + refill);
       ptx::bar_sync(0);
-      finish_segment(rings + refill, column, position, end - rest, cta, ctas);
-      if (rest == 0) return;
+      finish_segment(rings + refill, column, position, end - rest, cta);
+      if (rest == 0) break;
       position = end - rest;
+      ++column;
+      length = rest < a.k_blocks ? rest : a.k_blocks;
+      rest -= length;
+      at = share<kWarps>(0, length, warp);
       ptx::bar_sync(0);
-    }
-  }
-
-  // Adds the warps' totals of units [from, to) of one column, and stores them or hands them to the column's owner.
-  SF_DEVICE void finish_segment(sptr<const std::byte> totals, std::int32_t column, std::int32_t from, std::int32_t to,
-                                std::uint32_t cta, std::uint32_t ctas) {
-    const std::int64_t units = static_cast<std::int64_t>(a.columns) * a.k_blocks;
-    const std::int32_t column_begin = column * a.k_blocks, column_end = column_begin + a.k_blocks;
-    const bool owner = from == column_begin, whole = to == column_end;
-    const int thread = static_cast<int>(32 * warp + lane);
-    for (int i = thread; i < 32 * a.m; i += kThreads) {
-      const int token = i >> 5, n = 2 * (i & 31);
-      ptx::F32x2 v{0, 0};
-      SF_UNROLL
-      for (int w = 0; w < kWarps; ++w) {
-        const ptx::F32x2 p =
-            ptx::ld<ptx::F32x2>(totals + (w * kStages * slot_size + 4 * (token * Shape::token_stride + n)));
-        v.x = ptx::add_f32(v.x, p.x);
-        v.y = ptx::add_f32(v.y, p.y);
-      }
-      if (!owner) {
-        ptx::st(a.pieces + ((static_cast<std::int64_t>(cta) * (8 * kM8) + token) * 64 + n), v);
-        continue;
-      }
-      if (!whole) {
-        std::int64_t begin = to;
-        for (std::uint32_t c = cta + 1; begin < column_end; ++c) {
-          while (ptx::ld_acquire(a.flags + c) == 0) {
-          }
-          const ptx::F32x2 p = ptx::ld<ptx::F32x2>(a.pieces + ((static_cast<std::int64_t>(c) * (8 * kM8) + token) * 64 + n));
-          v.x = ptx::add_f32(v.x, p.x);
-          v.y = ptx::add_f32(v.y, p.y);
-          begin = units * (c + 1) / ctas;
-        }
-      }
-      store_pair(column, token, n, v);
-    }
-    if (!owner || !whole) {
-      ptx::bar_sync(0);
-      if (thread == 0) {
-        if (!owner) {
-          ptx::red_add_release(a.flags + cta, 1);
-        } else {
-          std::int64_t begin = to;
-          for (std::uint32_t c = cta + 1; begin < column_end; ++c) {
-            ptx::st_relaxed(a.flags + c, 0);
-            begin = units * (c + 1) / ctas;
-          }
-        }
-      }
     }
   }
 };
 
-template <Weights weights, Half half, int kM8, bool kSum, bool kSlices, int kWarps, int kStages>
+template <Weights weights, Half half, int kM8, bool kSlices, int kWarps, int kStages>
 SF_KERNEL void SF_LAUNCH_BOUNDS(32 * kWarps, 1) decode_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
-  Decode<weights, half, kM8, kSum, kSlices, kWarps, kStages> decode{args};
-  decode.lane = ptx::laneid();
-  decode.warp = ptx::shfl_idx(ptx::warpid(), 0);
+  Decode<weights, half, kM8, kSlices, kWarps, kStages> decode{args};
+  decode.lane = static_cast<int>(ptx::laneid());
+  decode.warp = static_cast<int>(ptx::shfl_idx(ptx::warpid(), 0));
   decode.run(ptx::dyn_smem());
 }
 
