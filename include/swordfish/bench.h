@@ -1,0 +1,50 @@
+// Timing planned kernels on this machine, with what the machine can do at best beside it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "swordfish/gemm.h"
+#include "swordfish/pack.h"
+#include "swordfish/status.h"
+
+namespace [[gnu::visibility("default")]] swordfish {
+
+// A weight of the given shape with random codes and plausible scales, for timing. group_size 0: channelwise. Throws std::bad_alloc.
+Result<PackedWeight> random_weight(CodeType code, std::int64_t n, std::int64_t k, std::int64_t group_size);
+
+// The best of several passes, all threads of a context at once.
+struct MachineRates {
+  int threads = 0;
+  std::string_view vectors;          // the Highway target in use: "AVX2"
+  double read_bytes_per_second = 0;  // reading memory well beyond the caches
+  double fma_per_second = 0;         // fp32 multiply-adds (one a lane) of a loop that touches registers only
+};
+MachineRates measure_machine(Context& context);
+
+struct BenchOptions {
+  std::vector<std::int64_t> ms{1};
+  DType x_type = DType::bf16;
+  DType y_type = DType::bf16;
+  std::string_view kernel;       // empty: as planned
+  double seconds = 0.5;          // time spent on each M, at least 10 runs
+  std::uint64_t cold_bytes = 0;  // copies of the weight take turns until at least this much lies between two uses of one;
+                                 // 0: four times the largest cache
+};
+
+struct BenchPoint {
+  std::int64_t m = 0, n = 0, k = 0;
+  std::string_view kernel;
+  int threads = 0;
+  std::int64_t runs = 0;
+  double median = 0, p05 = 0, p95 = 0;  // seconds a call
+  std::uint64_t weight_bytes = 0;       // codes, planes and maps that a call reads
+  double bytes_per_second() const { return static_cast<double>(weight_bytes) / median; }
+  double fma_per_second() const { return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / median; }
+};
+// One point for each M, with random x, the weight cold. Throws std::bad_alloc.
+Result<std::vector<BenchPoint>> bench(Context& context, const PackedWeight& weight, const BenchOptions& options);
+
+}  // namespace swordfish
