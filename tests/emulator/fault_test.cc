@@ -446,6 +446,41 @@ TEST(Fault, FencesOrderRelaxedAtomics) {
   expect_planted(FaultKind::race, "of data", two, make(false));
 }
 
+// Release and acquire are the lane's own: its siblings need a syncwarp before the one and after the other.
+TEST(Fault, ReleaseAndAcquireCoverOneLane) {
+  const auto make = [](bool before, bool after) {
+    return [=](emu::Memory& m) -> std::function<void()> {
+      const std::vector<std::uint32_t> zero(1);
+      auto flag = m.array<std::uint32_t>("flag", std::span<const std::uint32_t>(zero));
+      auto data = m.array<std::uint32_t>("data", 32);
+      return [=] {
+        if (ctaid_x() == 0) {
+          data[tid_x()] = tid_x();
+          if (before)
+            syncwarp();
+          else
+            vote_ballot(true);
+          if (tid_x() == 0) st_release(flag, 1);
+        } else {
+          if (tid_x() == 0)
+            while (ld_acquire(flag) == 0) {
+            }
+          if (after)
+            syncwarp();
+          else
+            vote_ballot(true);
+          std::uint32_t v = (PLANT, data[31 - tid_x()]);
+          EXPECT_EQ(v, 31 - tid_x());
+        }
+      };
+    };
+  };
+  const LaunchShape two{.grid_x = 2, .threads = 32};
+  expect_clean(two, make(true, true));
+  expect_planted(FaultKind::race, "of data", two, make(false, true));
+  expect_planted(FaultKind::race, "of data", two, make(true, false));
+}
+
 // --- who waits for whom ----------------------------------------------------------------------------------------------------------
 TEST(Fault, DeadlockAtABarrierThatNotAllReach) {
   expect_planted(FaultKind::deadlock, "barrier 1 of block 0 has 96 of 128 threads", kFourWarps,
