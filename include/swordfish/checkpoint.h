@@ -1,6 +1,7 @@
 // Checkpoint: opens a quantized checkpoint, says what is in it, and reads one layer at a time.
 //
-// open() reads headers and configuration only, never tensor data. load() reads the bytes of one layer. Nothing larger than that
+// open() reads headers and configuration only, and of tensor data no more than compressed-tensors' weight_shape (two or three numbers
+// a module, without which K is not known). load() reads the bytes of one layer. Nothing larger than that
 // layer is ever held, and nothing is mapped.
 #pragma once
 
@@ -65,8 +66,8 @@ using Warning = std::string;
 
 class Checkpoint {
  public:
-  // `path`: a folder of safetensors with its configuration, one .safetensors file (beside its
-  // configuration), or a .gguf file (of a split model, the first). Files written by `swordfish pack` are read by PackedFile (pack.h). Refuses by the rows of formats.md
+  // `path`: a folder of safetensors with its configuration, one .safetensors file (beside its configuration), or a .gguf file (of a
+  // split model, the first). Files written by `swordfish pack` are read by PackedFile (pack.h). Refuses by the rows of formats.md
   // section 9 that headers and configuration can decide.
   static Result<Checkpoint> open(const std::string& path, const OpenOptions& options = {});
   // The same, but keeps what could be read when something is refused (`problem` then says what; else it is ok): for `inspect`.

@@ -79,7 +79,8 @@ Status link_fused(const Container& container, const Config* config, std::vector<
       const bool quantized = std::any_of(parts.begin(), parts.end(), [&](const LayerInfo* info) { return info->name == part; });
       plain = plain || (!quantized && container.find(part + ".weight"));
     }
-    if (config && (!alike || plain)) {
+    // compressed-tensors may ignore one part by name; its reader has refused a plain part that is not ignored.
+    if (config && (!alike || (plain && !first.scheme.starts_with("compressed-tensors")))) {
       return malformed("{}: the parts of fused module '{}' differ in quantization: {}", file_of(container, first), printable(name),
                        describe_parts(container, parts, count));
     }

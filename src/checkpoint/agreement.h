@@ -9,7 +9,8 @@
 namespace swordfish {
 
 // Fills fused_into and fused_index of every layer whose parts are all there and can be packed as one. GGUF (config null): parts
-// that differ stay separate. Elsewhere parts that differ in scheme, bits, group size or symmetry are refused (row 30).
+// that differ stay separate. Elsewhere parts that differ in scheme, bits, group size or symmetry, or of which only some are
+// quantized, are refused (row 30); only a part that compressed-tensors ignores by name may be plain, and the others stay separate.
 Status link_fused(const Container& container, const Config* config, std::vector<FormatLayer>& layers);
 // Row 42: numbered experts without gaps, with equal shapes and quantization, as many as the configuration says.
 Status check_experts(const Container& container, const Config* config, const std::vector<FormatLayer>& layers);

@@ -130,8 +130,7 @@ Status Checkpoint::Impl::open_safetensors(const std::string& folder, const std::
                                 : names.ok()  ? open_safetensors_folder(folder, names->stated, names->standard)
                                               : Result<Container>(names.status());
   if (container.ok()) context.container = std::make_shared<const Container>(std::move(container).value());
-  const auto& metadata = context.container->metadata;
-  if (std::any_of(metadata.begin(), metadata.end(), [](const auto& entry) { return entry.first.starts_with("swordfish"); })) {
+  if (context.container->metadata.contains("swordfish.layout")) {
     return invalid_argument("{}: a file of packed weights, not a checkpoint", path);
   }
   SF_TRY(read.status());

@@ -287,8 +287,8 @@ struct Reader {
       SF_ASSIGN(const CtConfig::Match match, rules.find(module));
       if (!match.scheme) continue;
       if (!match.by_name && !known_linear(module) && !kinds.contains(module_kind(module))) continue;
-      return malformed("{}: module '{}' should be quantized by {}, but has only a plain weight ({})", container.path_of(tensor),
-                       printable(module), match.where, name(tensor.dtype));
+      return malformed("{}: module '{}'{} should be quantized by {}, but has only a plain weight ({})", container.path_of(tensor),
+                       printable(module), fused_note(module), match.where, name(tensor.dtype));
     }
     return {};
   }

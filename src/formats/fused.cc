@@ -5,6 +5,10 @@
 #include <array>
 #include <charconv>
 
+#include <fmt/format.h>
+
+#include "base/text.h"
+
 namespace swordfish {
 namespace {
 
@@ -76,6 +80,11 @@ std::string fused_sibling(std::string_view module, int index) {
   int own = 0;
   const Family* family = family_of(split.name, own);
   return family ? join(split, family->parts[static_cast<std::size_t>(index)]) : std::string(module);
+}
+
+std::string fused_note(std::string_view module) {
+  const std::optional<FusedPlace> place = fused_place(module);
+  return place ? fmt::format(" (a part of fused module '{}')", printable(place->fused)) : std::string();
 }
 
 std::optional<ExpertPlace> expert_place(std::string_view module) {

@@ -19,6 +19,9 @@ std::optional<FusedPlace> fused_place(std::string_view module);
 // The module path of part `index` of the same fused module as `module` (which must have a place).
 std::string fused_sibling(std::string_view module, int index);
 
+// " (a part of fused module '...')", or nothing: for messages about a module that is not what its likes are.
+std::string fused_note(std::string_view module);
+
 // A module that is one of several numbered experts: "<prefix>.<expert>[.<leaf>]".
 struct ExpertPlace {
   std::string_view prefix;  // "model.layers.0.mlp.experts"; old GGUF "blk.0.ffn_gate"

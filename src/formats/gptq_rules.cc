@@ -145,8 +145,8 @@ Status GptqRules::check_plain(const Container& container, const std::vector<std:
     if (params.excluded) continue;
     const bool in_blocks = blocks_.empty() || substring_match(blocks_, module) != SubstringMatch::none;
     if (!params.named && !(kinds.contains(module_kind(module)) && in_blocks)) continue;
-    return malformed("{}: module '{}' should be quantized by {}, but has only a plain weight ({})", container.path_of(tensor),
-                     printable(module), params.source, name(tensor.dtype));
+    return malformed("{}: module '{}'{} should be quantized by {}, but has only a plain weight ({})", container.path_of(tensor),
+                     printable(module), fused_note(module), params.source, name(tensor.dtype));
   }
   return {};
 }
