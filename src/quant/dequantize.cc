@@ -42,9 +42,8 @@ std::array<double, 256> code_values(CodeType type) {
   return values;
 }
 
-}  // namespace
-
-void dequantize(const QuantTensor& tensor, std::int64_t n0, std::int64_t n, float* out, std::int64_t ld) {
+template <class T>
+void dequantize_rows(const QuantTensor& tensor, std::int64_t n0, std::int64_t n, T* out, std::int64_t ld) {
   const std::array<double, 256> values = code_values(tensor.code);
   const double global = tensor.global.value;
   const bool divide = tensor.global.op == Global::Op::divide;
@@ -58,7 +57,7 @@ void dequantize(const QuantTensor& tensor, std::int64_t n0, std::int64_t n, floa
       tensor.codes->read(n0 + i0, rows, k0, columns, codes.data(), static_cast<std::size_t>(columns));
       for (std::int64_t i = 0; i < rows; ++i) {
         const std::uint8_t* q = codes.data() + i * columns;
-        float* y = out + (i0 + i) * ld + k0;
+        T* y = out + (i0 + i) * ld + k0;
         for (std::int64_t j = 0; j < columns;) {
           // A run of columns that share a scale row.
           const std::int64_t r = tensor.row(k0 + j);
@@ -73,12 +72,21 @@ void dequantize(const QuantTensor& tensor, std::int64_t n0, std::int64_t n, floa
             // Adding an absent offset would turn −0 into +0; a zero point is subtracted exactly.
             double w = a.scale * (values[q[j]] - a.zero);
             if (has_offset) w += a.offset;
-            y[j] = static_cast<float>(divide ? w / global : w * global);
+            y[j] = static_cast<T>(divide ? w / global : w * global);
           }
         }
       }
     }
   }
+}
+
+}  // namespace
+
+void dequantize(const QuantTensor& tensor, std::int64_t n0, std::int64_t n, float* out, std::int64_t ld) {
+  dequantize_rows(tensor, n0, n, out, ld);
+}
+void dequantize(const QuantTensor& tensor, std::int64_t n0, std::int64_t n, double* out, std::int64_t ld) {
+  dequantize_rows(tensor, n0, n, out, ld);
 }
 
 }  // namespace swordfish
