@@ -73,6 +73,8 @@ std::shared_ptr<const CodeSource> byte_rows(std::shared_ptr<const Buffer> bytes,
 // e4m3 or e8m0); `stride` in bytes from one element to the next, 0: dense.
 Status check_scales(const Container& container, const Tensor& tensor, const std::byte* data, std::uint64_t count, DType type,
                     std::size_t stride = 0);
+// The same for dense F16, BF16 or F32 weights that are to be quantized.
+Status check_weights(const Container& container, const Tensor& tensor, const std::byte* data, std::uint64_t count);
 // Row 47.
 Status check_global(const Container& container, const Tensor& tensor, float value, bool divisor);
 

@@ -42,7 +42,7 @@ std::uint64_t find_bad(const std::byte* data, std::uint64_t count, std::size_t s
 
 template <class T, bool (*bad)(T)>
 Status check(const Container& container, const Tensor& tensor, const std::byte* data, std::uint64_t count, std::size_t stride,
-             std::string_view type, std::string_view expected) {
+             std::string_view type, std::string_view expected, std::string_view what = "scale or offset") {
   const std::uint64_t at = find_bad<T, bad>(data, count, stride == 0 ? sizeof(T) : stride);
   if (at == count) return {};
   const T v = load_unaligned<T>(data + at * (stride == 0 ? sizeof(T) : stride));
@@ -53,8 +53,8 @@ Status check(const Container& container, const Tensor& tensor, const std::byte* 
     const unsigned mantissa_bits = sizeof(T) == 4 ? 23 : type == "F16" ? 10 : 7;
     kind = (v & ((T{1} << mantissa_bits) - 1)) == 0 ? "Inf" : "NaN";
   }
-  return malformed("{}: tensor '{}': scale or offset at index {} is {} (raw {} bits 0x{:0{}x}); expected {}",
-                   container.path_of(tensor), printable(tensor.name), at, kind, type, v, 2 * sizeof(T), expected);
+  return malformed("{}: tensor '{}': {} at index {} is {} (raw {} bits 0x{:0{}x}); expected {}", container.path_of(tensor),
+                   printable(tensor.name), what, at, kind, type, v, 2 * sizeof(T), expected);
 }
 
 }  // namespace
@@ -74,6 +74,15 @@ Status check_scales(const Container& container, const Tensor& tensor, const std:
     default:
       return {Code::internal, fmt::format("{}: tensor '{}': no rule to check scales of type {}", container.path_of(tensor),
                                           printable(tensor.name), name(type))};
+  }
+}
+
+Status check_weights(const Container& container, const Tensor& tensor, const std::byte* data, std::uint64_t count) {
+  constexpr std::string_view finite = "a finite value", what = "weight";
+  switch (tensor.dtype) {
+    case DType::f16: return check<std::uint16_t, bad_f16>(container, tensor, data, count, 0, "F16", finite, what);
+    case DType::bf16: return check<std::uint16_t, bad_bf16>(container, tensor, data, count, 0, "BF16", finite, what);
+    default: return check<std::uint32_t, bad_f32>(container, tensor, data, count, 0, "F32", finite, what);
   }
 }
 

@@ -1,0 +1,96 @@
+// A folder under a temporary name that commit() renames.
+#include "quant/output_folder.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "io/file.h"
+
+namespace swordfish {
+namespace {
+
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+void remove_quietly(const std::string& path) {
+  std::error_code ignored;  // best effort: the caller has an error or a result already
+  std::filesystem::remove_all(path, ignored);
+}
+
+Status sync_folder(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return io_error("{}: cannot open the folder: {}", path, std::strerror(errno));
+  const int result = ::fsync(fd), error = errno;
+  ::close(fd);
+  // Some network file systems cannot sync folders.
+  if (result != 0 && error != EINVAL && error != ENOTSUP)
+    return io_error("{}: cannot sync the folder: {}", path, std::strerror(error));
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OutputFolder>> OutputFolder::create(const std::string& path, bool force,
+                                                           std::initializer_list<std::string_view> replaceable) {
+  std::string target = path;
+  while (target.size() > 1 && target.back() == '/') target.pop_back();
+  const bool exists = io::exists(target);
+  if (exists && !force) return invalid_argument("{}: exists already; use force to replace it", target);
+  if (exists) {
+    if (!io::is_directory(target)) return invalid_argument("{}: exists and is not a folder; it is not replaced", target);
+    SF_ASSIGN(const std::vector<std::string> entries, io::list_directory(target));
+    for (const std::string& entry : entries) {
+      if (std::find(replaceable.begin(), replaceable.end(), entry) == replaceable.end()) {
+        return invalid_argument("{}: holds '{}', which is no earlier result; the folder is not replaced", target, entry);
+      }
+    }
+  }
+  std::string temporary;
+  for (int i = 0; temporary.empty(); ++i) {
+    const std::string candidate = fmt::format("{}.part-{}-{}", target, ::getpid(), i);
+    if (::mkdir(candidate.c_str(), 0777) == 0) {
+      temporary = candidate;
+    } else if (errno != EEXIST || i == 100) {
+      return io_error("{}: cannot make a folder beside it: {}", target, std::strerror(errno));
+    }
+  }
+  return std::unique_ptr<OutputFolder>(new OutputFolder(std::move(target), std::move(temporary), exists));
+}
+
+OutputFolder::~OutputFolder() {
+  if (!temporary_.empty()) remove_quietly(temporary_);
+}
+
+Status OutputFolder::commit() {
+  SF_TRY(sync_folder(temporary_));
+  // Exchanging leaves the earlier result under the temporary name, for the destructor to remove; without an earlier result the name
+  // must still be free. File systems that know neither get a plain rename, which never replaces a folder that is not empty.
+  const unsigned how = replace_ ? RENAME_EXCHANGE : RENAME_NOREPLACE;
+  if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), how) == 0) {
+    if (!replace_) temporary_.clear();
+    return sync_folder(parent_of(path_));
+  }
+  if (errno == EINVAL || errno == ENOSYS) {
+    if (replace_) remove_quietly(path_);
+    if (::rename(temporary_.c_str(), path_.c_str()) == 0) {
+      temporary_.clear();
+      return sync_folder(parent_of(path_));
+    }
+  }
+  return io_error("{}: cannot rename the finished folder to it: {}", path_, std::strerror(errno));
+}
+
+}  // namespace swordfish
