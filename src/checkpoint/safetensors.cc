@@ -239,7 +239,6 @@ Status read_safetensors_header(std::shared_ptr<const io::File> file, Container& 
 
   HeaderReader header(text, path);
   SF_TRY(header.read());
-  for (Entry& entry : header.entries) SF_TRY(check_range(path, entry));
 
   const std::size_t file_index = into.files.size(), before = into.tensors.size();
   into.index.reserve(before + header.entries.size());
@@ -252,6 +251,7 @@ Status read_safetensors_header(std::shared_ptr<const io::File> file, Container& 
     return malformed("duplicate tensor '{}': it is in two files, {} and {}", printable(tensor),
                      into.path_of(into.tensors[other->second]), path);
   }
+  for (Entry& entry : header.entries) SF_TRY(check_range(path, entry));
   SF_TRY(check_cover(path, header.entries, 8 + length, size));
 
   into.tensors.reserve(before + header.entries.size());
