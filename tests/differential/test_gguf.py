@@ -5,6 +5,7 @@ import struct
 import gguf
 import numpy as np
 import pytest
+from container import tool  # noqa: F401 (a fixture)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "fixtures"

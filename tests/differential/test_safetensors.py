@@ -4,6 +4,7 @@ import random
 import struct
 
 import pytest
+from container import tool  # noqa: F401 (a fixture)
 import safetensors
 
 WIDTH = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32,
