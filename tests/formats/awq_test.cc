@@ -1,0 +1,113 @@
+// AWQ reader: values, zero points, what it may leave plain, and the refusals of formats.md section 9.
+#include <gtest/gtest.h>
+
+#include "formats/integer_models.h"
+
+namespace swordfish {
+namespace {
+
+const std::string kModule = "model.layers.0.mlp.down_proj";
+
+std::string config(const std::string& more = ",\"zero_point\":true", int group = 32) {
+  return "{\"quant_method\":\"awq\",\"bits\":4,\"version\":\"gemm\",\"group_size\":" + std::to_string(group) + more + "}";
+}
+std::vector<TestTensor> model() { return awq_tensors(kModule, random_matrix(16, 64, 32, 4, -1, 3)); }
+
+TEST(Awq, Values) {
+  for (const auto& [n, k, group] : {std::tuple{8, 16, 16}, {40, 96, 32}, {104, 336, 48}, {64, 64, -1}}) {
+    IntMatrix m = random_matrix(n, k, group == -1 ? k : group, 4, -1, 4);
+    m.zero_at(0, 0) = 0;
+    m.zero_at(1, 0) = 15;
+    expect_values(ModelFolder(config(",\"zero_point\":true", group), awq_tensors(kModule, m)).path(), 0, 0,
+                  [&](std::int64_t i, std::int64_t j) { return m.value(i, j); });
+  }
+}
+
+TEST(Awq, WithoutZeroPoints) {
+  const IntMatrix m = random_matrix(16, 64, 32, 4, 8, 5);
+  const auto value = [&](std::int64_t n, std::int64_t k) { return m.value(n, k); };
+  auto tensors = awq_tensors(kModule, m);
+  expect_values(ModelFolder(config(",\"zero_point\":false"), tensors).path(), 0, 0, value);
+  drop(tensors, "qzeros");
+  const ModelFolder folder(config(",\"zero_point\":false"), tensors);
+  expect_values(folder.path(), 0, 0, value);
+  EXPECT_EQ(Checkpoint::open(folder.path())->layers()[0].zero, ZeroKind::constant);
+  // qzeros that are there are used, whatever the flag says.
+  const IntMatrix other = random_matrix(16, 64, 32, 4, 5, 6);
+  expect_values(ModelFolder(config(",\"zero_point\":false"), awq_tensors(kModule, other)).path(), 0, 0,
+                [&](std::int64_t n, std::int64_t k) { return other.value(n, k); });
+}
+
+TEST(Awq, AliasesCaseAndOtherFiles) {
+  const IntMatrix m = random_matrix(16, 64, 32, 4, -1, 7);
+  const auto value = [&](std::int64_t n, std::int64_t k) { return m.value(n, k); };
+  expect_values(ModelFolder("{\"Quant_Method\":\"AWQ\",\"w_bit\":4,\"q_group_size\":32,\"zero_point\":true,\"version\":\"GEMM\"}",
+                            awq_tensors(kModule, m))
+                    .path(),
+                0, 0, value);
+  // AutoAWQ's own file, without a word in config.json.
+  const ModelFolder folder("null", awq_tensors(kModule, m));
+  folder.write_config("quant_config.json", "{\"w_bit\":4,\"q_group_size\":32,\"zero_point\":true,\"version\":\"GEMM\"}");
+  expect_values(folder.path(), 0, 0, value);
+}
+
+TEST(Awq, Rows23To25) {
+  const auto refuse = [](const std::string& quantization, const std::vector<std::string>& words) {
+    expect_refused(ModelFolder(quantization, model()).status(), words);
+  };
+  for (const char* version : {"gemv", "gemv_fast", "marlin", "llm-awq"}) {
+    refuse("{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32,\"version\":\"" + std::string(version) + "\"}",
+           {version, "gemm"});
+  }
+  refuse(config(",\"backend\":\"llm-awq\""), {"backend", "llm-awq"});
+  refuse(config(",\"format\":\"gemv\""), {"version", "format", "gemv"});  // the two must agree
+  for (const int bits : {2, 3, 8}) {
+    refuse("{\"quant_method\":\"awq\",\"group_size\":32,\"bits\":" + std::to_string(bits) + "}",
+           {"bits " + std::to_string(bits), "4"});
+  }
+  refuse(config("", 0), {"group_size 0"});
+  refuse(config(",\"modules_to_not_convert\":\"lm_head\""), {"modules_to_not_convert", "array"});
+  refuse(config(",\"zero_point\":1"), {"zero_point", "boolean"});
+}
+
+TEST(Awq, Rows32To36) {
+  for (const char* leaf : {"qweight", "qzeros", "scales"}) {
+    auto tensors = model();
+    drop(tensors, leaf);
+    expect_refused(ModelFolder(config(), tensors).status(), {"missing tensor '" + kModule + "." + leaf});
+  }
+  auto dtype = model();
+  find(dtype, "scales").dtype = "I16";
+  expect_refused(ModelFolder(config(), dtype).status(), {kModule + ".scales", "F16 or BF16", "I16"});
+  auto shape = model();
+  find(shape, "qzeros") = {kModule + ".qzeros", "I32", {2, 1}, std::string(8, '\0')};
+  expect_refused(ModelFolder(config(), shape).status(), {kModule + ".qzeros", "[2, 2]", "[2, 1]"});
+  expect_refused(ModelFolder(config("", 48), model()).status(), {kModule, "K = 64", "48"});
+  // gemv has the same qweight for square matrices; its scales give it away.
+  auto gemv = model();
+  find(gemv, "scales").shape = {16, 2};
+  expect_refused(ModelFolder(config(), gemv).status(), {kModule + ".scales", "[2, 16]", "[16, 2]"});
+  auto both = model();
+  both.push_back(plain(kModule, 16, 64));
+  expect_refused(ModelFolder(config(), both).status(), {kModule + ".weight", "both"});
+  auto nan = model();
+  find(nan, "scales").bytes.replace(0, 2, std::string("\x00\xfe", 2));
+  expect_refused(ModelFolder(config(), nan).status(), {kModule + ".scales", "index 0", "0xfe00"});
+}
+
+TEST(Awq, Row33AndSubstrings) {
+  auto tensors = model();
+  append(tensors, awq_tensors("model.layers.0.mlp.gate_proj", random_matrix(16, 64, 32, 4, -1, 8)));
+  append(tensors, awq_tensors("model.layers.0.mlp.up_proj", random_matrix(16, 64, 32, 4, -1, 9)));
+  tensors.push_back(plain("model.layers.0.mlp.gate", 4, 64));
+  tensors.push_back(plain("visual.blocks.0.mlp.down_proj", 16, 64));
+  // "gate" is in "gate_proj" by accident, and another tower is none of this format's business.
+  EXPECT_TRUE(ModelFolder(config(",\"modules_to_not_convert\":[\"gate\"]"), tensors).status().ok());
+  expect_refused(ModelFolder(config(",\"modules_to_not_convert\":[\"mlp.down_proj\"]"), tensors).status(), {kModule, "excludes"});
+  tensors.push_back(plain("model.layers.1.mlp.down_proj", 16, 64));
+  expect_refused(ModelFolder(config(), tensors).status(), {"model.layers.1.mlp.down_proj", "plain weight"});
+  EXPECT_TRUE(ModelFolder(config(",\"modules_to_not_convert\":[\"layers.1.\"]"), tensors).status().ok());
+}
+
+}  // namespace
+}  // namespace swordfish
