@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <swordfish/swordfish.h>
 
-#define CHECK(call)                                           \
-  do {                                                        \
-    if ((call) != SF_OK) {                                    \
-      fprintf(stderr, "%s: %s\n", #call, sf_last_error());    \
-      return 1;                                               \
-    }                                                         \
+#define CHECK(call)                                        \
+  do {                                                     \
+    if ((call) != SF_OK) {                                 \
+      fprintf(stderr, "%s: %s\n", #call, sf_last_error()); \
+      return 1;                                            \
+    }                                                      \
   } while (0)
 
 int main(int argc, char** argv) {
@@ -57,7 +57,8 @@ int main(int argc, char** argv) {
   args.workspace_size = scratch;
   CHECK(sf_run(context, weight, &plan, &args));
 
-  printf("%s %s [%lld, %lld] by %s: y[0] = %.6g\n", sf_version(), info.name, (long long)info.n, (long long)info.k, plan.kernel, y[0]);
+  printf("%s %s [%lld, %lld] by %s: y[0] = %.6g\n", sf_version(), info.name, (long long)info.n, (long long)info.k, plan.kernel,
+         y[0]);
   free(workspace);
   free(y);
   free(x);

@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   if (const auto s = sf::workspace_init(*plan, {}, workspace.data(), workspace.size()); !s.ok()) return fail(s);
   const sf::RunArgs args{x.data(), tensor->k, y.data(), tensor->n, nullptr, workspace.data(), workspace.size(), nullptr};
   if (const auto s = sf::run(context, problem, *plan, args); !s.ok()) return fail(s);
-  std::cout << tensor->name << " [" << tensor->n << ", " << tensor->k << "] by " << plan->kernel_name << ": y[0] = " << y[0] << "\n";
+  std::cout << tensor->name << " [" << tensor->n << ", " << tensor->k << "] by " << plan->kernel_name << ": y[0] = " << y[0]
+            << "\n";
   return 0;
 }

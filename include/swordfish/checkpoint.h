@@ -1,8 +1,8 @@
 // Checkpoint: opens a quantized checkpoint, says what is in it, and reads one layer at a time.
 //
-// open() reads headers and configuration only, and of tensor data no more than compressed-tensors' weight_shape (two or three numbers
-// a module, without which K is not known). load() reads the bytes of one layer. Nothing larger than that
-// layer is ever held, and nothing is mapped.
+// open() reads headers and configuration only, and of tensor data no more than compressed-tensors' weight_shape (two or three
+// numbers a module, without which K is not known). load() reads the bytes of one layer. Nothing larger than that layer is ever
+// held, and nothing is mapped.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,10 @@ struct OpenOptions {
 // One tensor of the container.
 struct TensorInfo {
   std::string name;
-  std::string type;                  // "BF16", "I32", "Q4_K", ...
-  std::vector<std::int64_t> shape;   // slowest index first
-  std::string file;                  // path of the file that holds it
-  std::uint64_t offset = 0;          // absolute byte offset in that file
+  std::string type;                 // "BF16", "I32", "Q4_K", ...
+  std::vector<std::int64_t> shape;  // slowest index first
+  std::string file;                 // path of the file that holds it
+  std::uint64_t offset = 0;         // absolute byte offset in that file
   std::uint64_t bytes = 0;
 };
 
@@ -54,10 +54,10 @@ struct LayerInfo {
   ZeroKind zero = ZeroKind::constant;
   DType scale_type = DType::f16;
   bool has_global = false;
-  std::string fused_into;     // "model.layers.0.self_attn.qkv_proj" when it is a part of a module that engines fuse, else empty
-  int fused_index = 0;        // its place among the parts
-  std::string bias;           // tensor name, empty when there is none (all-zero placeholders included: the contents decide)
-  std::uint64_t bytes = 0;    // stored bytes of all its tensors
+  std::string fused_into;   // "model.layers.0.self_attn.qkv_proj" when it is a part of a module that engines fuse, else empty
+  int fused_index = 0;      // its place among the parts
+  std::string bias;         // tensor name, empty when there is none (all-zero placeholders included: the contents decide)
+  std::uint64_t bytes = 0;  // stored bytes of all its tensors
   std::vector<std::string> tensors;  // names of those tensors
 };
 
@@ -78,9 +78,9 @@ class Checkpoint {
   ~Checkpoint();
 
   const std::string& path() const;
-  const std::string& scheme() const;                  // of the whole: "gptq", "gguf", ...
-  const std::vector<LayerInfo>& layers() const;       // in file order
-  const std::vector<TensorInfo>& tensors() const;     // every tensor of the container
+  const std::string& scheme() const;                    // of the whole: "gptq", "gguf", ...
+  const std::vector<LayerInfo>& layers() const;         // in file order
+  const std::vector<TensorInfo>& tensors() const;       // every tensor of the container
   const std::vector<std::string>& unquantized() const;  // names of tensors that belong to no quantized layer
   const std::vector<std::string>& not_packed() const;   // GGUF tensors of a block type without a rule: "name: IQ4_NL (20)"
   const std::vector<Warning>& warnings() const;

@@ -71,14 +71,14 @@ struct QuantTensor {
   CodeType code = CodeType::int4;
   std::shared_ptr<const CodeSource> codes;
 
-  std::int64_t group_size = 0;          // r(k) = k / group_size when row_of_k is empty; channelwise: group_size == k
-  std::vector<std::int32_t> row_of_k;   // r(k) of each k (act-order, a slice that starts inside a group); empty: regular
-  std::int64_t rows = 0;                // number of scale rows; each r(k) < rows
+  std::int64_t group_size = 0;         // r(k) = k / group_size when row_of_k is empty; channelwise: group_size == k
+  std::vector<std::int32_t> row_of_k;  // r(k) of each k (act-order, a slice that starts inside a group); empty: regular
+  std::int64_t rows = 0;               // number of scale rows; each r(k) < rows
 
-  Plane scales;             // [n, rows] f16, bf16, f32, f8_e4m3 or f8_e8m0, as stored
-  int zero = 8;             // the constant zero point where `zeros` is absent
-  Plane zeros;              // [n, rows] u8 or i16 integer zero points, or absent
-  Plane offsets;            // [n, rows] f16, bf16 or f32 real offsets, or absent (then `zero` is 0)
+  Plane scales;   // [n, rows] f16, bf16, f32, f8_e4m3 or f8_e8m0, as stored
+  int zero = 8;   // the constant zero point where `zeros` is absent
+  Plane zeros;    // [n, rows] u8 or i16 integer zero points, or absent
+  Plane offsets;  // [n, rows] f16, bf16 or f32 real offsets, or absent (then `zero` is 0)
   Global global;
 
   std::vector<std::shared_ptr<const void>> keep_alive;  // what the planes point into

@@ -59,7 +59,8 @@ typedef struct sf_open_options {
   sf_gptq_v1_zeros gptq_v1_zeros; /* how to read ambiguous GPTQ v1 zero points; refused by default */
 } sf_open_options;
 
-/* path: a checkpoint folder, a .safetensors file beside its configuration, or a .gguf file. Reads headers only. options may be NULL. */
+/* path: a checkpoint folder, a .safetensors file beside its configuration, or a .gguf file. Reads headers only. options may be
+ * NULL. */
 SF_API sf_status sf_checkpoint_open(const char* path, const sf_open_options* options, sf_checkpoint** out);
 SF_API void sf_checkpoint_free(sf_checkpoint* checkpoint);
 SF_API size_t sf_checkpoint_layer_count(const sf_checkpoint* checkpoint);
@@ -108,10 +109,10 @@ SF_API sf_status sf_weight_dequantize(const sf_weight* weight, float* out, int64
 
 typedef struct sf_pack_options {
   size_t struct_size;
-  const char* layers; /* PCRE2 pattern searched in layer names; NULL: all */
-  int fuse;           /* pack q|k|v and gate|up as one weight each */
-  int force;          /* replace an existing file */
-  int threads;        /* 0: all cores */
+  const char* layers;                                         /* PCRE2 pattern searched in layer names; NULL: all */
+  int fuse;                                                   /* pack q|k|v and gate|up as one weight each */
+  int force;                                                  /* replace an existing file */
+  int threads;                                                /* 0: all cores */
   int (*progress)(uint64_t done, uint64_t total, void* user); /* returns 0 to cancel; may be NULL */
   void* user;
 } sf_pack_options;

@@ -105,7 +105,8 @@ Result<DType> dtype(sf_dtype type) {
 }
 
 Result<Device> device(sf_device_kind kind, int index) {
-  if (kind != SF_CPU && kind != SF_CUDA) return invalid_argument("device kind {} is none of SF_CPU, SF_CUDA", static_cast<int>(kind));
+  if (kind != SF_CPU && kind != SF_CUDA)
+    return invalid_argument("device kind {} is none of SF_CPU, SF_CUDA", static_cast<int>(kind));
   return Device{kind == SF_CPU ? Device::Kind::cpu : Device::Kind::cuda, index};
 }
 
@@ -261,7 +262,8 @@ sf_status sf_weight_get_info(const sf_weight* weight, sf_weight_info* out) {
 sf_status sf_weight_describe(sf_code_type code, int64_t n, int64_t k, int64_t group_size, sf_weight** out) {
   return guarded([&]() -> Status {
     SF_TRY(not_null("out", out));
-    if (code < SF_INT4 || code > SF_FP4) return invalid_argument("code type {} is none of SF_INT4, SF_INT8, SF_FP4", static_cast<int>(code));
+    if (code < SF_INT4 || code > SF_FP4)
+      return invalid_argument("code type {} is none of SF_INT4, SF_INT8, SF_FP4", static_cast<int>(code));
     SF_ASSIGN(PackedWeight weight, describe(static_cast<CodeType>(code), n, k, group_size));
     *out = new sf_weight{std::move(weight), true};
     return {};
@@ -352,7 +354,8 @@ sf_status sf_plan_make(const sf_weight* weight, const sf_problem* problem, sf_pl
   });
 }
 
-sf_status sf_explain(const sf_weight* weight, const sf_problem* problem, void (*visit)(void*, const char*, int, const char*), void* user) {
+sf_status sf_explain(const sf_weight* weight, const sf_problem* problem, void (*visit)(void*, const char*, int, const char*),
+                     void* user) {
   return guarded([&]() -> Status {
     SF_TRY(not_null("weight, problem, visit", weight, problem, visit));
     sf_problem p;

@@ -221,7 +221,8 @@ Result<Global> Checkpoint::load_global(std::size_t layer, std::int64_t expert) c
   const Container& container = *impl_->context.container;
   for (const std::string& tensor_name : info.tensors) {
     const bool divide = tensor_name.ends_with("weight_global_scale");  // compressed-tensors; formats.md 5.3
-    const bool multiply = tensor_name.ends_with("weight_scale_2") || (container.kind == Container::Kind::gguf && tensor_name.ends_with(".scale"));
+    const bool multiply =
+        tensor_name.ends_with("weight_scale_2") || (container.kind == Container::Kind::gguf && tensor_name.ends_with(".scale"));
     const Tensor* tensor = divide || multiply ? container.find(tensor_name) : nullptr;
     if (!tensor || tensor->dtype != DType::f32 || tensor->bytes < sizeof(float)) continue;
     const std::uint64_t at = tensor->bytes == sizeof(float) ? 0 : static_cast<std::uint64_t>(expert) * sizeof(float);

@@ -59,7 +59,8 @@ struct Bench {
   int& exit;
 
   // Appends a weight's points.
-  Status measure(Context& context, const MachineRates& machine, const std::string& layer, const PackedWeight& weight, Json& points) const {
+  Status measure(Context& context, const MachineRates& machine, const std::string& layer, const PackedWeight& weight,
+                 Json& points) const {
     BenchOptions options;
     options.ms = ms;
     options.x_type = options.y_type = activation == "bf16" ? DType::bf16 : DType::f16;
@@ -134,7 +135,10 @@ struct Bench {
                           {"read_gb_per_second", machine.read_bytes_per_second / 1e9},
                           {"fma_per_second", machine.fma_per_second}}},
                         {"points", points}};
-    print(format == "json" ? Format::json : format == "csv" ? Format::csv : Format::table, document, "points",
+    print(format == "json"  ? Format::json
+          : format == "csv" ? Format::csv
+                            : Format::table,
+          document, "points",
           {{"layer", "layer", true},
            {"n", "N"},
            {"k", "K"},
@@ -160,7 +164,8 @@ struct Bench {
     gethostname(host, sizeof host - 1);
     Json benchmarks = Json::array();
     for (const Json& p : points) {
-      const std::string name = fmt::format("{}/M:{}/{}", p["layer"].get<std::string>(), p["m"].get<std::int64_t>(), p["kernel"].get<std::string>());
+      const std::string name =
+          fmt::format("{}/M:{}/{}", p["layer"].get<std::string>(), p["m"].get<std::int64_t>(), p["kernel"].get<std::string>());
       benchmarks.push_back({{"name", name},
                             {"run_name", name},
                             {"run_type", "aggregate"},
@@ -173,13 +178,17 @@ struct Bench {
                             {"time_unit", "us"},
                             {"bytes_per_second", p["gb_per_second"].get<double>() * 1e9}});
     }
-    const Json document{{"context",
-                         {{"date", fmt::format("{}", std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count())},
-                          {"host_name", host},
-                          {"executable", "swordfish bench"},
-                          {"num_cpus", machine.threads},
-                          {"library_build_type", "release"}}},
-                        {"benchmarks", benchmarks}};
+    const Json document{
+        {"context",
+         {{"date",
+           fmt::format(
+               "{}",
+               std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count())},
+          {"host_name", host},
+          {"executable", "swordfish bench"},
+          {"num_cpus", machine.threads},
+          {"library_build_type", "release"}}},
+        {"benchmarks", benchmarks}};
     fmt::print("{}\n", document.dump(2));
   }
 };
@@ -187,15 +196,20 @@ struct Bench {
 }  // namespace
 
 void add_bench(CLI::App& app, int& exit) {
-  CLI::App* command = app.add_subcommand("bench", "Time planned kernels: weights cold, medians and spread, GB/s and the share of the machine's rate");
+  CLI::App* command = app.add_subcommand(
+      "bench", "Time planned kernels: weights cold, medians and spread, GB/s and the share of the machine's rate");
   auto s = std::make_shared<Bench>(exit);
   add_input(*command, s->input, true);
   command->get_option("path")->required(false);
   command->add_option("--format", s->format, "table, json, csv, or benchmark (JSON as Google Benchmark writes it)")
       ->check(CLI::IsMember({"table", "json", "csv", "benchmark"}))
       ->capture_default_str();
-  command->add_option("--shapes", s->shapes, "Without a checkpoint: NxK, or llama-8b, llama-70b, smollm-135m; several by commas")->delimiter(',');
-  command->add_option("--m", s->ms, "Rows of x, several by commas")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  command->add_option("--shapes", s->shapes, "Without a checkpoint: NxK, or llama-8b, llama-70b, smollm-135m; several by commas")
+      ->delimiter(',');
+  command->add_option("--m", s->ms, "Rows of x, several by commas")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
   static const std::map<std::string, CodeType> types{{"int4", CodeType::int4}, {"int8", CodeType::int8}, {"fp4", CodeType::fp4}};
   command->add_option("--type", s->type, "int4, int8 or fp4")->transform(CLI::CheckedTransformer(types))->default_str("int4");
   command->add_option("--group", s->group, "Columns a scale; 0: one scale per output row")->capture_default_str();

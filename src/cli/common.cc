@@ -165,25 +165,32 @@ Result<std::optional<std::vector<float>>> Source::load_bias(std::size_t layer, s
 }
 
 OpenOptions InputOptions::open_options() const {
-  static const std::map<std::string, GptqV1Zeros> names{
-      {"refuse", GptqV1Zeros::refuse}, {"lane", GptqV1Zeros::lane}, {"unmasked", GptqV1Zeros::unmasked}, {"word", GptqV1Zeros::word}};
+  static const std::map<std::string, GptqV1Zeros> names{{"refuse", GptqV1Zeros::refuse},
+                                                        {"lane", GptqV1Zeros::lane},
+                                                        {"unmasked", GptqV1Zeros::unmasked},
+                                                        {"word", GptqV1Zeros::word}};
   return {names.at(gptq_v1_zeros)};
 }
 
 void add_input(CLI::App& command, InputOptions& input, bool with_layers) {
-  command.add_option("path", input.path, "Checkpoint folder, .safetensors or .gguf file, or a file written by `swordfish pack`")->required();
-  command.add_option("--gptq-v1-zeros", input.gptq_v1_zeros, "How to read ambiguous GPTQ v1 zero points: refuse, lane, unmasked or word")
+  command.add_option("path", input.path, "Checkpoint folder, .safetensors or .gguf file, or a file written by `swordfish pack`")
+      ->required();
+  command
+      .add_option("--gptq-v1-zeros", input.gptq_v1_zeros,
+                  "How to read ambiguous GPTQ v1 zero points: refuse, lane, unmasked or word")
       ->check(CLI::IsMember({"refuse", "lane", "unmasked", "word"}))
       ->capture_default_str();
-  if (with_layers) command.add_option("--layers", input.layers, "Only layers whose name contains a match of this regular expression (PCRE2)");
+  if (with_layers)
+    command.add_option("--layers", input.layers, "Only layers whose name contains a match of this regular expression (PCRE2)");
 }
 
 Result<std::vector<std::size_t>> select_layers(const Source& source, const std::string& pattern) {
   std::vector<std::size_t> selected;
   if (source.layers().empty()) return unavailable("nothing in this input can be packed: it holds no quantized layer");
-  SF_ASSIGN(const Pattern compiled, Pattern::compile(pattern, "--layers"));
+  const Result<Pattern> compiled = Pattern::compile(pattern, "--layers");
+  if (!compiled.ok()) return Status(Code::invalid_argument, compiled.status().message());
   for (std::size_t i = 0; i < source.layers().size(); ++i) {
-    SF_ASSIGN(const bool found, compiled.search(source.layers()[i].name));
+    SF_ASSIGN(const bool found, compiled->search(source.layers()[i].name));
     if (found) selected.push_back(i);
   }
   if (selected.empty()) return invalid_argument("--layers '{}' matches none of the {} layers", pattern, source.layers().size());

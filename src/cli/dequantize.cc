@@ -68,8 +68,8 @@ struct Dequantize {
   }
 
   // Rows of one matrix, rounded to the output type, into `bytes`; counts finite values that became infinite.
-  static std::int64_t convert(DType type, const QuantTensor& tensor, const std::vector<std::int64_t>& gather, std::int64_t row0, std::int64_t rows,
-                              std::byte* bytes) {
+  static std::int64_t convert(DType type, const QuantTensor& tensor, const std::vector<std::int64_t>& gather, std::int64_t row0,
+                              std::int64_t rows, std::byte* bytes) {
     std::vector<float> values(static_cast<std::size_t>(rows * tensor.k));
     if (gather.empty()) {
       dequantize(tensor, row0, rows, values.data(), tensor.k);
@@ -122,7 +122,8 @@ struct Dequantize {
         std::vector<std::int64_t> infinite(static_cast<std::size_t>((n + chunk - 1) / chunk));
         pool.parallel_for(static_cast<std::int64_t>(infinite.size()), [&](std::int64_t task, int) {
           const std::int64_t first = task * chunk, rows = std::min(chunk, n - first);
-          infinite[static_cast<std::size_t>(task)] = convert(type(), tensor, piece.gather, n0 + first, rows, bytes.data() + first * row_bytes);
+          infinite[static_cast<std::size_t>(task)] =
+              convert(type(), tensor, piece.gather, n0 + first, rows, bytes.data() + first * row_bytes);
         });
         overflowed += std::accumulate(infinite.begin(), infinite.end(), std::int64_t{0});
         SF_TRY(writer.write(piece.out, static_cast<std::uint64_t>((piece.expert * tensor.n + n0) * row_bytes), bytes.data(),

@@ -33,7 +33,11 @@ void run(Format format) {
                   {"machine_code", target_names(HWY_TARGETS)},
                   {"uses", target_names(supported & -supported)}});
   print(format, {{"devices", rows}}, "devices",
-        {{"device", "device", true}, {"name", "name", true}, {"threads", "threads"}, {"machine_code", "build holds code for", true}, {"uses", "runs", true}});
+        {{"device", "device", true},
+         {"name", "name", true},
+         {"threads", "threads"},
+         {"machine_code", "build holds code for", true},
+         {"uses", "runs", true}});
 }
 
 }  // namespace

@@ -28,11 +28,25 @@ struct Explain {
     if (list) {
       Json rows = Json::array();
       for (const KernelInfo& info : kernels())
-        rows.push_back({{"kernel", info.name}, {"device", info.device}, {"rows", info.regime}, {"weights", info.weights}, {"zeros", info.zeros},
-                        {"groups", info.groups}, {"activations", info.activations}, {"layout", info.layout}, {"status", info.status}});
+        rows.push_back({{"kernel", info.name},
+                        {"device", info.device},
+                        {"rows", info.regime},
+                        {"weights", info.weights},
+                        {"zeros", info.zeros},
+                        {"groups", info.groups},
+                        {"activations", info.activations},
+                        {"layout", info.layout},
+                        {"status", info.status}});
       print(format, {{"kernels", rows}}, "kernels",
-            {{"kernel", "kernel", true}, {"device", "device", true}, {"rows", "M", true}, {"weights", "weights", true}, {"zeros", "zeros", true},
-             {"groups", "groups", true}, {"activations", "x", true}, {"layout", "layout", true}, {"status", "status", true}});
+            {{"kernel", "kernel", true},
+             {"device", "device", true},
+             {"rows", "M", true},
+             {"weights", "weights", true},
+             {"zeros", "zeros", true},
+             {"groups", "groups", true},
+             {"activations", "x", true},
+             {"layout", "layout", true},
+             {"status", "status", true}});
       return {};
     }
     std::vector<PackedWeight> weights;
@@ -60,16 +74,30 @@ struct Explain {
     Json rows = Json::array();
     for (const PackedWeight& w : weights)
       for (std::int64_t m : ms) {
-        Problem problem{&w.view, m, activation == "bf16" ? DType::bf16 : DType::f16, activation == "bf16" ? DType::bf16 : DType::f16, false, where,
+        Problem problem{&w.view,
+                        m,
+                        activation == "bf16" ? DType::bf16 : DType::f16,
+                        activation == "bf16" ? DType::bf16 : DType::f16,
+                        false,
+                        where,
                         context.threads()};
         const Result<Plan> chosen = plan(problem, {kernel, -1});
         if (!chosen.ok()) exit = fail(chosen.status());
         for (const Explanation& e : explain(problem, {kernel, -1}))
-          rows.push_back({{"layer", w.name}, {"m", m}, {"kernel", e.kernel}, {"chosen", e.chosen}, {"reason", e.reason},
+          rows.push_back({{"layer", w.name},
+                          {"m", m},
+                          {"kernel", e.kernel},
+                          {"chosen", e.chosen},
+                          {"reason", e.reason},
                           {"plan", e.chosen && chosen.ok() ? to_string(*chosen) : ""}});
       }
     print(format, {{"explain", rows}}, "explain",
-          {{"layer", "layer", true}, {"m", "M"}, {"kernel", "kernel", true}, {"chosen", "chosen", true}, {"reason", "reason", true}, {"plan", "plan", true}});
+          {{"layer", "layer", true},
+           {"m", "M"},
+           {"kernel", "kernel", true},
+           {"chosen", "chosen", true},
+           {"reason", "reason", true},
+           {"plan", "plan", true}});
     return {};
   }
 };
@@ -82,7 +110,10 @@ void add_explain(CLI::App& app, int& exit) {
   add_input(*command, s->input, true);
   command->get_option("path")->required(false);
   add_format(*command, s->format);
-  command->add_option("--m", s->ms, "Rows of x")->delimiter(',')->capture_default_str()->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  command->add_option("--m", s->ms, "Rows of x")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   command->add_option("--n", s->n, "Output features, when no checkpoint is given");
   command->add_option("--k", s->k, "Input features");
   command->add_option("--group", s->group, "Columns a scale; 0: one scale per output row")->capture_default_str();

@@ -20,9 +20,7 @@ std::string describe_zero(ZeroKind zero) {
   return "";
 }
 
-std::string describe_global(const Global& g) {
-  return fmt::format("{}{:.9g}", g.op == Global::Op::divide ? "/" : "×", g.value);
-}
+std::string describe_global(const Global& g) { return fmt::format("{}{:.9g}", g.op == Global::Op::divide ? "/" : "×", g.value); }
 
 // The largest |scale| that is not suspicious: trained weights stay far below, fp16 arithmetic above overflows at once.
 constexpr float kHugeScale = 1e3f;
@@ -37,7 +35,8 @@ Status scan_values(const Checkpoint& checkpoint, std::size_t index, std::vector<
     const std::string who = info.experts ? fmt::format("{}[{}]", info.name, expert) : info.name;
     float largest = 0;
     for (std::int64_t n = 0; n < t.n; ++n)
-      for (std::int64_t r = 0; r < t.rows; ++r) largest = std::max(largest, std::abs(plane_value(t.scales.type, t.scales.at(n, r))));
+      for (std::int64_t r = 0; r < t.rows; ++r)
+        largest = std::max(largest, std::abs(plane_value(t.scales.type, t.scales.at(n, r))));
     const float effective = t.global.op == Global::Op::divide ? largest / t.global.value : largest * t.global.value;
     if (effective > kHugeScale) findings.push_back(fmt::format("{}: largest scale {:.4g} is huge", who, effective));
     if (largest == 0) findings.push_back(fmt::format("{}: every scale is zero", who));
@@ -136,19 +135,30 @@ struct Inspect {
                     {"values_scanned", values},
                     {"refused", problem.ok() ? value_problem.message() : problem.message()}}}};
     print(format, document, "layers",
-          {{"name", "layer", true}, {"scheme", "scheme", true}, {"type", "type", true}, {"shape", "shape"}, {"group", "group"},
-           {"scale_type", "scales", true}, {"zeros", "zeros", true}, {"act_order", "act-order", true}, {"bias", "bias", true},
-           {"global", "global", true}, {"fused_into", "fused into", true}, {"bytes", "bytes"}});
+          {{"name", "layer", true},
+           {"scheme", "scheme", true},
+           {"type", "type", true},
+           {"shape", "shape"},
+           {"group", "group"},
+           {"scale_type", "scales", true},
+           {"zeros", "zeros", true},
+           {"act_order", "act-order", true},
+           {"bias", "bias", true},
+           {"global", "global", true},
+           {"fused_into", "fused into", true},
+           {"bytes", "bytes"}});
     if (format == Format::table) {
-      fmt::print("\n{}: {}, {} quantized layers, {} quantized, {} unquantized tensors with {}\n", checkpoint.path(), checkpoint.scheme(),
-                 rows.size(), si_bytes(static_cast<double>(quantized)), checkpoint.unquantized().size(),
+      fmt::print("\n{}: {}, {} quantized layers, {} quantized, {} unquantized tensors with {}\n", checkpoint.path(),
+                 checkpoint.scheme(), rows.size(), si_bytes(static_cast<double>(quantized)), checkpoint.unquantized().size(),
                  si_bytes(static_cast<double>(unquantized)));
       print_list("unquantized", checkpoint.unquantized(), 8);
       print_list("not packed (block type without a rule)", checkpoint.not_packed(), 1000);
       print_list("look at", findings, 1000);
     }
-    if (!problem.ok()) exit = fail(problem);
-    else if (!value_problem.ok()) exit = fail(value_problem);
+    if (!problem.ok())
+      exit = fail(problem);
+    else if (!value_problem.ok())
+      exit = fail(value_problem);
   }
 
   static void print_list(std::string_view title, const std::vector<std::string>& lines, std::size_t most) {
@@ -179,18 +189,32 @@ struct Inspect {
                       {"bytes", l.bytes}});
       bytes += l.bytes;
     }
-    const Json document{{"path", file.path()}, {"scheme", "swordfish packed"}, {"layers", rows}, {"summary", {{"layers", rows.size()}, {"packed_bytes", bytes}}}};
+    const Json document{{"path", file.path()},
+                        {"scheme", "swordfish packed"},
+                        {"layers", rows},
+                        {"summary", {{"layers", rows.size()}, {"packed_bytes", bytes}}}};
     print(format, document, "layers",
-          {{"name", "layer", true}, {"scheme", "from", true}, {"layout", "layout", true}, {"type", "type", true}, {"shape", "shape"},
-           {"group", "group"}, {"scale_type", "scales", true}, {"n_parts", "parts"}, {"bias", "bias", true}, {"bytes", "bytes"}});
-    if (format == Format::table) fmt::print("\n{}: {} packed layers, {}\n", file.path(), rows.size(), si_bytes(static_cast<double>(bytes)));
+          {{"name", "layer", true},
+           {"scheme", "from", true},
+           {"layout", "layout", true},
+           {"type", "type", true},
+           {"shape", "shape"},
+           {"group", "group"},
+           {"scale_type", "scales", true},
+           {"n_parts", "parts"},
+           {"bias", "bias", true},
+           {"bytes", "bytes"}});
+    if (format == Format::table)
+      fmt::print("\n{}: {} packed layers, {}\n", file.path(), rows.size(), si_bytes(static_cast<double>(bytes)));
   }
 
   void run() {
     if (PackedFile::is_packed(input.path)) {
       Result<PackedFile> file = PackedFile::open(input.path);
-      if (!file.ok()) exit = fail(file.status());
-      else print_packed(*file);
+      if (!file.ok())
+        exit = fail(file.status());
+      else
+        print_packed(*file);
       return;
     }
     Status problem;

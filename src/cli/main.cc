@@ -9,8 +9,9 @@
 int main(int argc, char** argv) {
   using namespace swordfish;
   std::signal(SIGPIPE, SIG_IGN);  // a closed reader ends in a failed write, not in a killed process
-  CLI::App app{"Swordfish reads quantized LLM checkpoints (GPTQ, AWQ, compressed-tensors, NVFP4, MXFP4, GGUF), packs each weight once "
-               "and multiplies it with 16-bit activations."};
+  CLI::App app{
+      "Swordfish reads quantized LLM checkpoints (GPTQ, AWQ, compressed-tensors, NVFP4, MXFP4, GGUF), packs each weight once "
+      "and multiplies it with 16-bit activations."};
   app.set_version_flag("--version", "swordfish " SWORDFISH_VERSION);
   app.require_subcommand(1);
   app.footer(

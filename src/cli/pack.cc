@@ -48,8 +48,13 @@ struct Pack {
                    {"write_seconds", report->write_seconds},
                    {"pack_gb_per_second", rate}};
     print(format, {{"pack", Json::array({row})}}, "pack",
-          {{"out", "file", true}, {"layers", "layers"}, {"packed_bytes", "bytes"}, {"read_seconds", "read s"}, {"pack_seconds", "pack s"},
-           {"write_seconds", "write s"}, {"pack_gb_per_second", "pack GB/s"}});
+          {{"out", "file", true},
+           {"layers", "layers"},
+           {"packed_bytes", "bytes"},
+           {"read_seconds", "read s"},
+           {"pack_seconds", "pack s"},
+           {"write_seconds", "write s"},
+           {"pack_gb_per_second", "pack GB/s"}});
   }
 };
 

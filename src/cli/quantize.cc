@@ -51,7 +51,8 @@ struct Quantize {
 }  // namespace
 
 void add_quantize(CLI::App& app, int& exit) {
-  CLI::App* command = app.add_subcommand("quantize", "Round-to-nearest quantization of dense safetensors, written in a standard format");
+  CLI::App* command =
+      app.add_subcommand("quantize", "Round-to-nearest quantization of dense safetensors, written in a standard format");
   auto s = std::make_shared<Quantize>(exit);
   command->add_option("path", s->path, "Folder of safetensors, or one .safetensors file, in BF16, F16 or F32")->required();
   command->add_option("-o,--out", s->out, "The folder to write; it appears whole or not at all")->required();

@@ -32,7 +32,8 @@ bool same_plane(const Plane& a, const Plane& b, std::int64_t n, std::int64_t row
 
 // "" when the packed weight gives back every code, scale, zero, offset, scale row and global; else what differs first.
 std::string round_trip_difference(const QuantTensor& source, const QuantTensor& back) {
-  if (source.n != back.n || source.k != back.k || source.code != back.code || source.rows != back.rows) return "shape or type differs";
+  if (source.n != back.n || source.k != back.k || source.code != back.code || source.rows != back.rows)
+    return "shape or type differs";
   if (!(source.global == back.global)) return "global differs";
   if (!source.zeros && source.zero != back.zero) return "constant zero differs";
   if (!same_plane(source.scales, back.scales, source.n, source.rows)) return "scales differ";
@@ -48,7 +49,8 @@ std::string round_trip_difference(const QuantTensor& source, const QuantTensor& 
       source.codes->read(n0, n, k0, k, a.data(), static_cast<std::size_t>(chunk));
       back.codes->read(n0, n, k0, k, b.data(), static_cast<std::size_t>(chunk));
       for (std::int64_t i = 0; i < n; ++i)
-        if (std::memcmp(&a[static_cast<std::size_t>(i * chunk)], &b[static_cast<std::size_t>(i * chunk)], static_cast<std::size_t>(k)) != 0)
+        if (std::memcmp(&a[static_cast<std::size_t>(i * chunk)], &b[static_cast<std::size_t>(i * chunk)],
+                        static_cast<std::size_t>(k)) != 0)
           return fmt::format("codes of row {} differ between k={} and {}", n0 + i, k0, k0 + k);
     }
   return "";
@@ -110,8 +112,8 @@ struct Verify {
   Device where;
 
   // One product checked against the reference; fills `check` and returns whether it is within the bound.
-  Result<bool> check_product(const PackedWeight& packed, const QuantTensor& tensor, const std::vector<std::uint16_t>& x, const Reference& reference,
-                             const std::vector<float>* bias, std::int64_t m, Json& check) const {
+  Result<bool> check_product(const PackedWeight& packed, const QuantTensor& tensor, const std::vector<std::uint16_t>& x,
+                             const Reference& reference, const std::vector<float>* bias, std::int64_t m, Json& check) const {
     const DType type = activation == "bf16" ? DType::bf16 : DType::f16;
     const Problem problem{&packed.view, m, type, type, bias != nullptr, where, context->threads()};
     SF_ASSIGN(const Plan chosen, plan(problem, {kernel, -1}));
@@ -120,7 +122,8 @@ struct Verify {
     Buffer workspace(std::max<std::size_t>(chosen.workspace, 64));
     std::memset(workspace.data(), 0xff, workspace.size());
     SF_TRY(workspace_init(chosen, where, workspace.data(), workspace.size()));
-    const RunArgs args{x.data(), tensor.k, y.data(), ldy, bias ? bias->data() : nullptr, workspace.data(), workspace.size(), nullptr};
+    const RunArgs args{x.data(),         tensor.k,         y.data(), ldy, bias ? bias->data() : nullptr,
+                       workspace.data(), workspace.size(), nullptr};
     double best = std::numeric_limits<double>::infinity();
     for (int repeat = 0; repeat < 3; ++repeat) {
       const auto start = std::chrono::steady_clock::now();
@@ -154,7 +157,8 @@ struct Verify {
   }
 
   // One matrix: round trip, then every M.
-  Result<Json> check_matrix(const PackedWeight& packed, const QuantTensor& tensor, const std::vector<float>* bias, std::uint64_t stream) const {
+  Result<Json> check_matrix(const PackedWeight& packed, const QuantTensor& tensor, const std::vector<float>* bias,
+                            std::uint64_t stream) const {
     SF_ASSIGN(const QuantTensor back, unpack(packed.view, 0));
     const std::string difference = round_trip_difference(tensor, back);
     Json result{{"round_trip", difference.empty()}, {"checks", Json::array()}};
@@ -196,7 +200,8 @@ struct Verify {
              {"n", layer.n},
              {"k", layer.k},
              {"experts", layer.experts},
-             {"shape", layer.experts ? fmt::format("{}x{}x{}", layer.experts, layer.n, layer.k) : fmt::format("{}x{}", layer.n, layer.k)},
+             {"shape",
+              layer.experts ? fmt::format("{}x{}x{}", layer.experts, layer.n, layer.k) : fmt::format("{}x{}", layer.n, layer.k)},
              {"round_trip", true},
              {"relative_error", 0.0},
              {"error_over_bound", 0.0},
@@ -225,10 +230,12 @@ struct Verify {
         std::vector<float> part_bias;
         if (bias) part_bias.assign(bias->begin() + n0, bias->begin() + n0 + part.n);
         n0 += part.n;
-        SF_ASSIGN(Json result, check_matrix(whole ? weight : repacked, part, bias ? &part_bias : nullptr, index * 4096 + static_cast<std::uint64_t>(expert)));
+        SF_ASSIGN(Json result, check_matrix(whole ? weight : repacked, part, bias ? &part_bias : nullptr,
+                                            index * 4096 + static_cast<std::uint64_t>(expert)));
         row["round_trip"] = row["round_trip"].get<bool>() && result["round_trip"].get<bool>();
         row["ok"] = row["ok"].get<bool>() && result["ok"].get<bool>();
-        for (const char* key : {"relative_error", "error_over_bound"}) row[key] = std::max(row[key].get<double>(), result[key].get<double>());
+        for (const char* key : {"relative_error", "error_over_bound"})
+          row[key] = std::max(row[key].get<double>(), result[key].get<double>());
         if (result.contains("difference")) row["difference"] = result["difference"];
         if (!row.contains("checks") || !result["ok"].get<bool>()) row["checks"] = result["checks"];
       }
@@ -264,15 +271,29 @@ struct Verify {
                         {"scheme", source.scheme()},
                         {"layers", rows},
                         {"summary",
-                         {{"layers", layers.size()}, {"failed", failed}, {"worst_relative_error", relative}, {"worst_error_over_bound", over}, {"m", ms},
-                          {"activation", activation}, {"seed", seed}}}};
+                         {{"layers", layers.size()},
+                          {"failed", failed},
+                          {"worst_relative_error", relative},
+                          {"worst_error_over_bound", over},
+                          {"m", ms},
+                          {"activation", activation},
+                          {"seed", seed}}}};
     print(format, document, "layers",
-          {{"name", "layer", true}, {"scheme", "scheme", true}, {"type", "type", true}, {"shape", "shape"}, {"round_trip", "round trip", true},
-           {"kernel", "kernel", true}, {"gb_per_second", "GB/s"}, {"relative_error", "rel. error"}, {"error_over_bound", "of bound"}, {"ok", "ok", true},
+          {{"name", "layer", true},
+           {"scheme", "scheme", true},
+           {"type", "type", true},
+           {"shape", "shape"},
+           {"round_trip", "round trip", true},
+           {"kernel", "kernel", true},
+           {"gb_per_second", "GB/s"},
+           {"relative_error", "rel. error"},
+           {"error_over_bound", "of bound"},
+           {"ok", "ok", true},
            {"difference", "difference", true}});
     if (format == Format::table)
-      fmt::print("\n{} layers verified, {} failed; worst relative error {:.2e}, at most {:.2f} of the bound (M = {}, {}, seed {})\n", layers.size(), failed,
-                 relative, over, fmt::join(ms, ", "), activation, seed);
+      fmt::print(
+          "\n{} layers verified, {} failed; worst relative error {:.2e}, at most {:.2f} of the bound (M = {}, {}, seed {})\n",
+          layers.size(), failed, relative, over, fmt::join(ms, ", "), activation, seed);
     exit = failed ? kCheckFailed : kDone;
     return {};
   }
@@ -281,12 +302,18 @@ struct Verify {
 }  // namespace
 
 void add_verify(CLI::App& app, int& exit) {
-  CLI::App* command = app.add_subcommand("verify", "Pack, unpack and multiply each layer, and compare with fp64 on the checkpoint's own bytes");
+  CLI::App* command =
+      app.add_subcommand("verify", "Pack, unpack and multiply each layer, and compare with fp64 on the checkpoint's own bytes");
   auto s = std::make_shared<Verify>(exit);
   add_input(*command, s->input, true);
   add_format(*command, s->format);
-  command->add_option("--m", s->ms, "Rows of x, several by commas")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  command->add_option("--act", s->activation, "Activations: bf16 or fp16")->check(CLI::IsMember({"bf16", "fp16"}))->capture_default_str();
+  command->add_option("--m", s->ms, "Rows of x, several by commas")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--act", s->activation, "Activations: bf16 or fp16")
+      ->check(CLI::IsMember({"bf16", "fp16"}))
+      ->capture_default_str();
   command->add_option("--device", s->device, "cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--kernel", s->kernel, "Force a kernel of the table (see `explain --list`)");
   command->add_option("--threads", s->threads, "0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();

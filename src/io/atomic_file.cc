@@ -89,7 +89,9 @@ bool exists_now(const std::string& path) {
   return lstat(path.c_str(), &unused) == 0;
 }
 
-Status already_there(const std::string& path) { return invalid_argument("{} exists: give another name, or --force to replace it", path); }
+Status already_there(const std::string& path) {
+  return invalid_argument("{} exists: give another name, or --force to replace it", path);
+}
 
 }  // namespace
 
@@ -98,7 +100,8 @@ Result<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::string& path, 
   if (exists_now(path)) {
     if (!force) return already_there(path);
     struct stat info {};
-    if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) return invalid_argument("{} is not a regular file and is not replaced", path);
+    if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+      return invalid_argument("{} is not a regular file and is not replaced", path);
   }
   std::unique_ptr<AtomicFile> file(new AtomicFile(path, force));
   SF_TRY(file->open_temporary());
@@ -109,7 +112,8 @@ Status AtomicFile::open_temporary() {
   const std::string folder = folder_of(path_);
   fd_ = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
   if (fd_ >= 0) return {};
-  if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return io_error("{}: cannot write in the folder {}: {}", path_, folder, std::strerror(errno));
+  if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
+    return io_error("{}: cannot write in the folder {}: {}", path_, folder, std::strerror(errno));
   const std::lock_guard lock(slots_mutex);
   for (int attempt = 0; attempt < 16 && fd_ < 0; ++attempt) {
     temporary_ = random_name(path_);

@@ -1,8 +1,8 @@
 // AtomicFile: a file that appears whole or not at all, whenever the writer stops, and leaves nothing else behind.
 //
-// Where the file system has O_TMPFILE the bytes go to a file without a name, which the system removes by itself if the process dies;
-// commit() gives it its name. Elsewhere a temporary name in the same folder is used and removed on failure, by the destructor and
-// on SIGINT, SIGTERM and SIGHUP. commit() syncs the file and its folder.
+// Where the file system has O_TMPFILE the bytes go to a file without a name, which the system removes by itself if the process
+// dies; commit() gives it its name. Elsewhere a temporary name in the same folder is used and removed on failure, by the destructor
+// and on SIGINT, SIGTERM and SIGHUP. commit() syncs the file and its folder.
 #pragma once
 
 #include <cstddef>

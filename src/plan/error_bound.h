@@ -1,10 +1,10 @@
 // How far a kernel's result may lie from exact arithmetic: the analytic bound that `verify` and the tests check element by element.
 //
 // Every kernel adds products in fp32 and rounds once to y's type. In any order of addition the error of a sum of K terms is at most
-// γ(K)·Σ|terms|, γ(K) = K·u/(1−K·u), u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1). The terms that kernels
-// add are not |x·w| itself: the codes carry a constant until it is removed by a sum of activations (128 + q, and the zero point), so
-// added_magnitude() gives Σ's weights with those constants in place. Forming a term (scale, offset, global) costs a few more
-// roundings, covered by `extra`.
+// γ(K)·Σ|terms|, γ(K) = K·u/(1−K·u), u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1). The terms that
+// kernels add are not |x·w| itself: the codes carry a constant until it is removed by a sum of activations (128 + q, and the zero
+// point), so added_magnitude() gives Σ's weights with those constants in place. Forming a term (scale, offset, global) costs a few
+// more roundings, covered by `extra`.
 #pragma once
 
 #include <cmath>

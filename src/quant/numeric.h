@@ -34,7 +34,7 @@ inline std::uint16_t f32_to_f16(float f) {
   const std::uint32_t u = std::bit_cast<std::uint32_t>(f), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
   if (a > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
   if (a >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // ≥ 65520 rounds to infinity
-  if (a < 0x38800000u) {                                                   // below 2^-14: subnormal; adding 0.5 rounds at 2^-24
+  if (a < 0x38800000u) {                                                    // below 2^-14: subnormal; adding 0.5 rounds at 2^-24
     const std::uint32_t r = std::bit_cast<std::uint32_t>(std::bit_cast<float>(a) + 0.5f) - 0x3f000000u;
     return static_cast<std::uint16_t>(sign | r);
   }
@@ -45,9 +45,12 @@ inline std::uint16_t f32_to_f16(float f) {
 inline float e4m3_to_f32(std::uint8_t b) {
   const int exponent = (b >> 3) & 15, mantissa = b & 7;
   float v;
-  if (exponent == 15 && mantissa == 7) v = std::numeric_limits<float>::quiet_NaN();
-  else if (exponent == 0) v = static_cast<float>(mantissa) * 0x1p-9f;
-  else v = std::ldexp(1.0f + static_cast<float>(mantissa) / 8.0f, exponent - 7);
+  if (exponent == 15 && mantissa == 7)
+    v = std::numeric_limits<float>::quiet_NaN();
+  else if (exponent == 0)
+    v = static_cast<float>(mantissa) * 0x1p-9f;
+  else
+    v = std::ldexp(1.0f + static_cast<float>(mantissa) / 8.0f, exponent - 7);
   return b & 0x80 ? -v : v;
 }
 
