@@ -83,7 +83,7 @@ __device__ float normal(std::uint32_t a, std::uint32_t b) {
   return sqrtf(-2 * logf((a + 1.0f) * 0x1p-32f)) * cospif(2 * b * 0x1p-32f);
 }
 // mode 0: N(0,1); 1: mean 100; 2: one channel of 1000 σ; 3: small integers; 4: one-hot.
-__global__ void fill_x(std::uint16_t* p, int m, int k, std::int64_t ld, int mode, bool bf16, std::uint64_t seed) {
+__global__ void fill_x(std::uint16_t* p, int m, int k, int packed_k, std::int64_t ld, int mode, bool bf16, std::uint64_t seed) {
   const std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
   if (i >= m * ld) return;
   const int c = static_cast<int>(i % ld);
@@ -92,7 +92,8 @@ __global__ void fill_x(std::uint16_t* p, int m, int k, std::int64_t ld, int mode
   if (mode == 2 && c == k / 3) f *= 1000;
   if (mode == 3) f = static_cast<int>(mix(i + seed) % 5) - 2;
   if (mode == 4) f = c == static_cast<int>(mix(i / ld + seed) % k);
-  if (c >= k) f = __int_as_float(0x7fc00000);  // the gap between rows must never be read
+  if (c >= k) f = 0;  // as the prep kernel leaves it
+  if (c >= packed_k) f = __int_as_float(0x7fc00000);  // the gap between rows must never be read
   p[i] = bf16 ? ptx::cvt_x2<Half::bf16>(f, f) : ptx::cvt_x2<Half::f16>(f, f);
 }
 
@@ -101,7 +102,7 @@ struct Reference {
   double* rounded;  // weights rounded to bf16 first (dequantize + GEMM)
 };
 // One warp an output column, fp64.
-__global__ void reference(DecodeArgs a, Weights weights, bool bf16, int slices, Reference out, int n_total) {
+__global__ void reference(DecodeArgs a, Weights weights, bool bf16, int slices, int k_total, Reference out, int n_total) {
   const int n = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (n >= n_total) return;
   int p = 0;
@@ -110,7 +111,7 @@ __global__ void reference(DecodeArgs a, Weights weights, bool bf16, int slices, 
   const int bits = weights == Weights::int8 ? 8 : 4, bk = 16 * slices;
   for (int m0 = 0; m0 < a.m; m0 += 8) {
     double sum[8] = {}, sum16[8] = {};
-    for (int k = lane; k < a.k; k += 32) {
+    for (int k = lane; k < k_total; k += 32) {
       const auto* block = reinterpret_cast<const std::uint8_t*>(a.codes) + (static_cast<std::int64_t>(nb) * a.k_blocks + k / bk) * 2048;
       const int q = mma64::code_at(block, bits, ni, k % bk);
       int r = a.row_of_slice ? a.row_of_slice[k / 16] : a.group_shift < 31 ? (k / 16) >> a.group_shift : 0;
@@ -158,14 +159,14 @@ struct Variant {
   Weights weights;
   Half half;
   int m8;
-  bool slices;
+  Flush flush;
   int warps, stages, slot_bytes[3][4];  // by scale_shift and extra_shift + 1
 };
-template <Weights w, Half h, int m8, bool slices, int warps, int stages>
+template <Weights w, Half h, int m8, Flush f, int warps, int stages, int ctas = 1>
 Variant variant(const char* name) {
-  Variant v{name, decode_kernel<w, h, m8, slices, warps, stages>, w, h, m8, slices, warps, stages, {}};
+  Variant v{name, decode_kernel<w, h, m8, f, warps, stages, ctas>, w, h, m8, f, warps, stages, {}};
   for (int s = 0; s < 3; ++s)
-    for (int e = -1; e < 3; ++e) v.slot_bytes[s][e + 1] = slot_bytes<DecodeShape<w, m8, slices>>(s, e);
+    for (int e = -1; e < 3; ++e) v.slot_bytes[s][e + 1] = slot_bytes<DecodeShape<w, m8, f>>(s, e);
   return v;
 }
 
@@ -206,7 +207,6 @@ void make(Problem& out, const Variant& v, const Case& c, std::uint64_t seed) {
   const int slices = v.weights == Weights::int8 ? 2 : 4;
   DecodeArgs& a = out.args;
   out.n = c.n;
-  a.k = c.k;
   a.k_blocks = (c.k + 16 * slices - 1) / (16 * slices);
   const int total_slices = a.k_blocks * slices;
   if (c.split_part) {
@@ -227,9 +227,11 @@ void make(Problem& out, const Variant& v, const Case& c, std::uint64_t seed) {
     while (16 << a.group_shift < c.group) ++a.group_shift;
     a.rows = (c.k + c.group - 1) / c.group;
   } else if (c.group < 0) {
-    a.rows = 5;
+    // −1: any order; else runs of a group's slices, as activation order packs them.
+    const int run = c.group == -1 ? 0 : -c.group / 16;
+    a.rows = run ? (total_slices + run - 1) / run : 5;
     std::vector<std::int32_t> rows(total_slices);
-    for (int i = 0; i < total_slices; ++i) rows[i] = (i * 7 + i / 3) % 5;
+    for (int i = 0; i < total_slices; ++i) rows[i] = run ? i / run : (i * 7 + i / 3) % 5;
     auto* d = device<std::int32_t>(total_slices);
     CHECK(cudaMemcpy(d, rows.data(), 4 * rows.size(), cudaMemcpyHostToDevice));
     a.row_of_slice = d;
@@ -324,9 +326,9 @@ double round_to(int y_type, double v) {
   return std::ldexp(std::nearbyint(std::ldexp(v, bits - e)), e - bits);
 }
 
-Errors compare(const Variant& v, const DecodeArgs& a, int n) {
+Errors compare(const Variant& v, const DecodeArgs& a, int n, int k) {
   const int warps = 8;
-  reference<<<(n + warps - 1) / warps, 32 * warps>>>(a, v.weights, v.half == Half::bf16, v.weights == Weights::int8 ? 2 : 4,
+  reference<<<(n + warps - 1) / warps, 32 * warps>>>(a, v.weights, v.half == Half::bf16, v.weights == Weights::int8 ? 2 : 4, k,
                                                      {ref_exact, ref_rounded}, n);
   const std::int64_t count = std::int64_t{a.m} * n;
   std::vector<double> exact(count), rounded(count);
@@ -368,14 +370,15 @@ void check(const Variant& v, const Case& c, int m, int ctas, int mode, int y_typ
   DecodeArgs& a = p.args;
   a.m = m;
   a.x = x_buffer;
-  a.ldx = (c.k + 7) / 8 * 8 + 8;
+  const int packed_k = a.k_blocks * (v.weights == Weights::int8 ? 32 : 64);
+  a.ldx = packed_k + 8;
   a.ldy = c.n + 2;
   a.y = y_buffer;
   a.y_type = y_type;
   a.y_pairs = c.split_part % 2 == 0;
   a.pieces = pieces;
   a.flags = flags;
-  fill_x<<<(m * a.ldx + 255) / 256, 256>>>(x_buffer, m, c.k, a.ldx, mode, v.half == Half::bf16, 99 + m + mode);
+  fill_x<<<(m * a.ldx + 255) / 256, 256>>>(x_buffer, m, c.k, packed_k, a.ldx, mode, v.half == Half::bf16, 99 + m + mode);
   CHECK(cudaMemset(y_buffer, 0xff, m * a.ldy * 4));
   const std::int64_t units = std::int64_t{a.columns} * a.k_blocks;
   ctas = static_cast<int>(std::min<std::int64_t>(ctas, units));
@@ -383,7 +386,7 @@ void check(const Variant& v, const Case& c, int m, int ctas, int mode, int y_typ
   if (smem_bytes(v, a) > 232448) return;
   launch(v, a, ctas, pdl, nullptr);
   CHECK(cudaDeviceSynchronize());
-  const Errors e = compare(v, a, c.n);
+  const Errors e = compare(v, a, c.n, c.k);
   std::vector<std::byte> y0(m * a.ldy * (y_type == 2 ? 4 : 2)), y1 = y0;
   CHECK(cudaMemcpy(y0.data(), y_buffer, y0.size(), cudaMemcpyDeviceToHost));
   bool same = true;
@@ -419,8 +422,12 @@ void check_all(const char* only) {
     } else if (v.weights == Weights::fp4) {
       add(512, 1024, 32, PlaneType::e8m0);
       add(200, 1000, 32, PlaneType::e8m0, Extra::none, PlaneType::u8, true, 72);
-      add(384, 512, -1, PlaneType::f32);
-    } else if (v.slices) {
+      if (v.flush == Flush::slices) add(384, 512, -1, PlaneType::f32);
+    } else if (v.flush == Flush::pairs) {
+      add(256, 1024, 32, PlaneType::f16, Extra::offsets, PlaneType::f16);
+      add(256, 992, 32, PlaneType::f16, Extra::zeros, PlaneType::u8);
+      add(256, 1008, 32, PlaneType::f32);
+    } else if (v.flush == Flush::slices) {
       for (int g : {16, 32, -1}) add(256, 1008, g, PlaneType::f16, Extra::offsets, PlaneType::f16);
       for (int g : {16, 32, -1}) add(256, 1008, g, PlaneType::bf16, Extra::zeros, PlaneType::i16);
       for (int g : {16, 32, -1}) add(256, 1008, g, PlaneType::bf16);
@@ -434,7 +441,7 @@ void check_all(const char* only) {
       add(4096, 4096, 128, PlaneType::bf16);
     }
     for (const Case& c : cases)
-      for (int m : v.m8 == 1 ? std::vector<int>{1, 3, 8} : std::vector<int>{9, 16})
+      for (int m : v.m8 == 1 ? std::vector<int>{1, 3, 8} : std::vector<int>{1, 8 * v.m8 - 7, 8 * v.m8})
         for (int ctas : {1, 5, 37, 128, 132, -2, -16, -128}) {
           const int y_type = v.half == Half::bf16 ? 1 : 0;
           check(v, c, m, ctas, 0, y_type, ctas & 1, "gaussian");
@@ -466,7 +473,8 @@ void time_all(const std::string& shapes, const std::vector<int>& ms, const char*
       if (v.weights == Weights::fp4_e4m3) c.group = 16, c.scale_type = PlaneType::e4m3;
       if (v.weights == Weights::fp4) c.group = 32, c.scale_type = PlaneType::e8m0;
       if (std::strstr(v.name, "zeros")) c.extra = Extra::zeros;
-      if (std::strstr(v.name, "act")) c.group = -1;
+      if (std::strstr(v.name, "act")) c.group = -128;
+      if (std::strstr(v.name, "g32")) c.group = 32;
       if (v.half == Half::f16 && v.weights != Weights::fp4_e4m3 && v.weights != Weights::fp4) c.scale_type = PlaneType::f16;
       const double bytes = double{1} * c.n * c.k * (v.weights == Weights::int8 ? 1 : 0.5);
       c.copies = static_cast<int>(std::ceil(250e6 / bytes)) + 1;
@@ -484,12 +492,18 @@ void time_all(const std::string& shapes, const std::vector<int>& ms, const char*
         a.y_pairs = 1;
         a.pieces = pieces;
         a.flags = flags;
-        fill_x<<<(m * a.ldx + 255) / 256, 256>>>(x_buffer, m, c.k, a.ldx, 0, v.half == Half::bf16, 5);
+        fill_x<<<(m * a.ldx + 255) / 256, 256>>>(x_buffer, m, c.k, c.k, a.ldx, 0, v.half == Half::bf16, 5);
         std::vector<int> grids = {128};
         if (c.n == 4096 || c.n == 28672) grids.push_back(-128);
         if (c.n == 4096) grids.push_back(64);
-        if (c.n > 30000 || c.n == 10240) grids.push_back(132);
         if (c.n == 6144) grids.push_back(96);
+        if (v.warps == 8) {
+          grids.push_back(256);
+          if (c.n < 10000) grids.push_back(-256);
+          if (c.n == 6144) grids.push_back(192), grids.push_back(-192);
+          if (c.n == 28672) grids.push_back(224);
+          if (c.n == 10240) grids.push_back(160), grids.push_back(-240);
+        }
         for (int ctas : grids)
           for (int pdl = 1; pdl >= 0; --pdl) {
             if (seconds() > limit) {
@@ -501,7 +515,7 @@ void time_all(const std::string& shapes, const std::vector<int>& ms, const char*
             CHECK(cudaDeviceSynchronize());
             Errors e;
             const bool checked = ctas == grids[0] && pdl && layer.n < 12000;
-            if (checked) e = compare(v, a, c.n);
+            if (checked) e = compare(v, a, c.n, c.k);
             const int calls = std::max(32, c.copies);
             cudaGraph_t graph;
             cudaGraphExec_t exec;

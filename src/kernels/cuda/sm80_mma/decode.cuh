@@ -72,13 +72,13 @@ struct DecodeArgs {
   gptr<const std::byte> scales;  // [columns, rows, 64]
   gptr<const std::byte> extra;   // the same shape, or null
   gptr<const std::int32_t> row_of_slice;
-  gptr<const std::uint16_t> x;  // 16-byte aligned, row stride a multiple of 8 elements
+  gptr<const std::uint16_t> x;  // [m, packed K], 16-byte aligned, row stride a multiple of 8 elements
   gptr<std::byte> y;
   gptr<const float> bias;
   gptr<float> pieces;          // [CTAs][8·kM8][64]
   gptr<std::uint32_t> flags;   // [CTAs]
   std::int64_t ldx, ldy;
-  std::int32_t m, k;           // rows and columns of x
+  std::int32_t m;
   std::int32_t columns, k_blocks, rows;
   std::int32_t group_shift;    // a scale row covers 2^group_shift slices of 16 k; 31: one row
   std::int32_t units_each, units_more;  // a CTA takes units_each units, the first units_more CTAs one more
@@ -92,14 +92,21 @@ struct DecodeArgs {
   DecodePart part[kMaxParts];
 };
 
+// When the scale is applied.
+enum class Flush : int {
+  units,   // at the end of a unit, where a scale row ends or the warp's share does: rows cover whole units
+  pairs,   // after every two slices: a row covers 32 k
+  slices,  // after any slice, where the next has another row (fp4_e4m3: rows are in the fragments, one a slice)
+};
+
 // What a template instance costs and holds; the host plans with the same numbers.
-template <Weights weights, int kM8, bool kSlices>
+template <Weights weights, int kM8, Flush flush>
 struct DecodeShape {
   static constexpr bool sums = weights == Weights::int4 || weights == Weights::int8;  // Σx is needed
   static constexpr int slices = weights == Weights::int8 ? 2 : 4;        // k16 slices of a unit
   static constexpr int chunks = 2 * slices;                              // 16-byte pieces of x a token and unit
   static constexpr int x_bytes = 8 * kM8 * 16 * chunks;
-  static constexpr int scale_rows = kSlices ? slices : 1;
+  static constexpr int scale_rows = flush == Flush::slices ? slices : flush == Flush::pairs ? slices / 2 : 1;
   static constexpr int token_stride = 68;                                // floats; 8t + g: no bank conflicts
   static constexpr int piece_bytes = 8 * kM8 * token_stride * 4;
 };
@@ -127,20 +134,22 @@ struct Feed {
   std::int32_t column;
   std::int32_t left;             // units of the CTA after this segment
   gptr<const std::byte> codes;   // of this lane's first piece of the next unit
-  gptr<const std::byte> scales;  // of the column's first row, this lane's piece (kSlices: the row)
+  gptr<const std::byte> scales;  // of the column's first row (Flush::units: this lane's piece of the next row)
   gptr<const std::byte> extra;
   gptr<const std::uint16_t> x;   // this lane's chunk of its first token
+  std::int32_t rows;             // Flush::slices: the scale row of slice lane % 8, counted from the next unit's first
   SF_DEVICE bool live() const { return at.k < at.k_end; }
 };
 
-template <Weights weights, Half half, int kM8, bool kSlices, int kWarps, int kStages>
+template <Weights weights, Half half, int kM8, Flush kFlush, int kWarps, int kStages>
 struct Decode {
-  using Shape = DecodeShape<weights, kM8, kSlices>;
+  using Shape = DecodeShape<weights, kM8, kFlush>;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr bool kSums = Shape::sums;
   static constexpr int kRows = 2048 + Shape::x_bytes;     // offset of the scale rows in a slot
   static constexpr int kTokens = 32 / Shape::chunks;      // tokens whose x the warp copies at once
   static constexpr int kPasses = 8 * kM8 / kTokens;
+  static constexpr bool kDynamic = kFlush == Flush::slices && weights != Weights::fp4_e4m3;
   static constexpr int kInbox = 8 * kM8 * 64 * 4;         // bytes
   static constexpr float kBase = weights == Weights::int4 ? -16.0f : 128.0f;
 
@@ -150,30 +159,52 @@ struct Decode {
   sptr<std::byte> converted;  // fp4_e4m3: four rows of 64 16-bit scales
   sptr<float> inbox;          // a clustered neighbour's piece, [token][64]
   int slot_size, scale_shift, extra_shift;
-  std::int32_t group_mask, unit_shift;  // a scale row ends with the units k with k & mask == mask, and is row k >> shift
+  std::int32_t group_mask, unit_shift;  // Flush::units: a scale row ends with the units k with k & mask == mask, and is row k >> shift
+  std::uint32_t flushes;                // Flush::slices: the slices after which the scale is applied, 4 bits a unit under way
   std::int32_t tokens_left;             // a.m − this lane's first token
   int x_to;                             // offset in the slot's x of this lane's chunk of its first token
-  int x_from;                           // offset in the slot's x of this lane's row of the first ldmatrix
+  int x_from[kM8 == 1 ? 1 : kM8 / 2];   // offsets in the slot's x of this lane's rows of the first ldmatrix
   ptx::CachePolicy stream;
   float total[kM8][4][4];
   float sum[kM8][4][4];
   float x_sum[kM8][4];
 
+  SF_DEVICE explicit Decode(const DecodeArgs& args) : a(args) {}
+
   // --- copies -------------------------------------------------------------------------------------------------------------------
   SF_DEVICE void aim(Feed& feed) const {
-    const std::int64_t first = static_cast<std::int64_t>(feed.column) * a.rows * 64;
-    const int piece = kSlices ? 0 : 16 * lane;
+    std::int64_t first = static_cast<std::int64_t>(feed.column) * a.rows;
+    int piece = 0;
+    if constexpr (kFlush == Flush::units) {
+      first += feed.at.k >> unit_shift;
+      piece = 16 * lane;
+    }
     feed.codes = a.codes + ((static_cast<std::int64_t>(feed.column) * a.k_blocks + feed.at.k) * 2048 + 16 * lane);
-    feed.scales = a.scales + ((first << scale_shift) + piece);
+    feed.scales = a.scales + ((first * 64 << scale_shift) + piece);
     if constexpr (kSums)
-      if (extra_shift >= 0) feed.extra = a.extra + ((first << extra_shift) + piece);
+      if (extra_shift >= 0) feed.extra = a.extra + ((first * 64 << extra_shift) + piece);
     feed.x = a.x + (lane / Shape::chunks * a.ldx + feed.at.k * (16 * Shape::slices) + 8 * (lane % Shape::chunks));
+    read_rows(feed);
+  }
+  // Ahead of the copies that need them, so that the load is not waited for.
+  SF_DEVICE void read_rows(Feed& feed) const {
+    if constexpr (kFlush == Flush::slices) {
+      const std::int32_t last = a.k_blocks * Shape::slices - 1, at = feed.at.k * Shape::slices + (lane & 7);
+      const std::int32_t slice = at < last ? at : last;
+      std::int32_t row;
+      if (a.row_of_slice) row = a.row_of_slice[slice];
+      else row = slice >> a.group_shift;
+      feed.rows = row < a.rows ? row : a.rows - 1;
+    }
   }
   SF_DEVICE void step(Feed& feed) const {
     ++feed.at.k;
     feed.codes += 2048;
     feed.x += 16 * Shape::slices;
-    if (--feed.at.turns > 0 || feed.left == 0) return;
+    if (--feed.at.turns > 0 || feed.left == 0) {
+      read_rows(feed);
+      return;
+    }
     const std::int32_t length = feed.left < a.k_blocks ? feed.left : a.k_blocks;
     feed.left -= length;
     ++feed.column;
@@ -183,48 +214,56 @@ struct Decode {
   // Whether the scale is applied after unit k.
   SF_DEVICE bool ends_row(const Share& at) const { return (at.k & group_mask) == group_mask || at.k + 1 == at.k_end; }
 
-  SF_DEVICE void copy_weights(const Feed& feed, sptr<std::byte> slot) const {
-    SF_UNROLL
-    for (int i = 0; i < 4; ++i) ptx::cp_async_cg_hint(slot + (16 * lane + 512 * i), feed.codes + 512 * i, stream);
-    if constexpr (kSlices) {
-      copy_slice_rows(feed, slot + kRows, feed.scales, scale_shift);
-      if constexpr (kSums)
-        if (extra_shift >= 0) copy_slice_rows(feed, slot + (kRows + (Shape::scale_rows * 64 << scale_shift)), feed.extra, extra_shift);
-    } else {
-      if (!ends_row(feed.at)) return;
-      const std::int32_t row = 64 * (feed.at.k >> unit_shift);
-      if (lane < 4 << scale_shift) ptx::cp_async_cg(slot + (kRows + 16 * lane), feed.scales + (row << scale_shift));
-      if constexpr (kSums)
-        if (extra_shift >= 0 && lane < 4 << extra_shift)
-          ptx::cp_async_cg(slot + (kRows + (64 << scale_shift) + 16 * lane), feed.extra + (row << extra_shift));
+  // The copies of a unit: codes with their scale (and zero or offset) rows, x, or both. One run of copies without branches.
+  template <bool kWeights, bool kX>
+  SF_DEVICE void copy(Feed& feed, sptr<std::byte> slot) {
+    if constexpr (kWeights) {
+      SF_UNROLL
+      for (int i = 0; i < 4; ++i) ptx::cp_async_cg_hint(slot + (16 * lane + 512 * i), feed.codes + 512 * i, stream);
     }
-  }
-  // One row a slice.
-  SF_DEVICE void copy_slice_rows(const Feed& feed, sptr<std::byte> to, gptr<const std::byte> plane, int shift) const {
-    const int pieces = 4 << shift;  // of a row
-    SF_NO_UNROLL
-    for (int p = lane; p < Shape::slices * pieces; p += 32) {
-      const std::int32_t slice = feed.at.k * Shape::slices + (p >> (2 + shift));
-      std::int32_t row;
-      if (a.row_of_slice) row = a.row_of_slice[slice];
-      else row = slice >> a.group_shift;
-      row = row < a.rows ? row : a.rows - 1;
-      ptx::cp_async_cg(to + 16 * p, plane + ((row * 64 << shift) + 16 * (p & (pieces - 1))));
-    }
-  }
-  SF_DEVICE void copy_x(const Feed& feed, sptr<std::byte> slot) const {
-    const std::int32_t left = a.k - feed.at.k * (16 * Shape::slices);  // columns of x from here on
-    if (left >= 16 * Shape::slices) {
+    if constexpr (kX) {
       SF_UNROLL
       for (int i = 0; i < kPasses; ++i)
         if (i * kTokens < tokens_left) ptx::cp_async_cg(slot + (2048 + x_pass(i)), feed.x + i * kTokens * a.ldx);
-    } else {
-      int valid = 2 * (left - 8 * (lane % Shape::chunks));
-      valid = valid < 0 ? 0 : valid > 16 ? 16 : valid;
-      SF_NO_UNROLL
-      for (int i = 0; i < kPasses; ++i)
-        if (i * kTokens < tokens_left)
-          ptx::cp_async_cg_zfill(slot + (2048 + x_pass(i)), feed.x + i * kTokens * a.ldx, static_cast<std::uint32_t>(valid));
+    }
+    if constexpr (kWeights) {
+      const sptr<std::byte> to = slot + (kRows + 16 * lane);
+      if constexpr (kFlush == Flush::units) {
+        const bool ends = ends_row(feed.at);
+        if (ends && lane < 4 << scale_shift) ptx::cp_async_cg(to, feed.scales);
+        if (ends) feed.scales += 64 << scale_shift;
+        if constexpr (kSums) {
+          if (extra_shift >= 0) {
+            if (ends && lane < 4 << extra_shift) ptx::cp_async_cg(to + (64 << scale_shift), feed.extra);
+            if (ends) feed.extra += 64 << extra_shift;
+          }
+        }
+      } else {
+        copy_rows(feed, to, feed.scales, scale_shift);
+        if constexpr (kSums)
+          if (extra_shift >= 0) copy_rows(feed, to + (Shape::scale_rows * 64 << scale_shift), feed.extra, extra_shift);
+        if constexpr (kDynamic) {
+          const std::int32_t next = ptx::bits_as<std::int32_t>(ptx::shfl_down(static_cast<std::uint32_t>(feed.rows), 1));
+          std::uint32_t mask = ptx::vote_ballot(feed.rows != next) & ((1u << Shape::slices) - 1);
+          if (feed.at.k + 1 == feed.at.k_end) mask |= 1u << (Shape::slices - 1);
+          flushes |= mask;
+        }
+      }
+    }
+  }
+  SF_DEVICE void copy_rows(const Feed& feed, sptr<std::byte> to, gptr<const std::byte> plane, int shift) const {
+    const int pieces = 4 << shift;  // of a row
+    SF_UNROLL
+    for (int pass = 0; pass < (Shape::scale_rows == 4 ? 2 : 1); ++pass) {
+      const int p = lane + 32 * pass, r = p >> (2 + shift);  // a piece of the unit's rows, and its row
+      std::int32_t row;
+      if constexpr (kFlush == Flush::slices) {
+        row = ptx::bits_as<std::int32_t>(ptx::shfl_idx(static_cast<std::uint32_t>(feed.rows), static_cast<std::uint32_t>(r) & 7));
+      } else {
+        row = feed.at.k * Shape::scale_rows + r;
+        row = row < a.rows ? row : a.rows - 1;
+      }
+      if (r < Shape::scale_rows) ptx::cp_async_cg(to + 512 * pass, plane + ((row * 64 << shift) + 16 * (p & (pieces - 1))));
     }
   }
   // Where chunk (8 values of k) of a token lies: swizzled so that the eight rows of an ldmatrix fall into different banks.
@@ -265,12 +304,13 @@ struct Decode {
       }
     }
   }
+  // Applies row s of the unit.
   SF_DEVICE void flush(sptr<const std::byte> rows, int s) {
     float scale[4][2];
-    read_plane_row(a.scale_type, rows + (kSlices ? s * 64 << scale_shift : 0), lane, scale);
+    read_plane_row(a.scale_type, rows + (s * 64 << scale_shift), lane, scale);
     if (kSums && a.extra_kind != Extra::none) {
       float other[4][2];
-      read_plane_row(a.extra_type, rows + ((Shape::scale_rows * 64 << scale_shift) + (kSlices ? s * 64 << extra_shift : 0)), lane, other);
+      read_plane_row(a.extra_type, rows + ((Shape::scale_rows * 64 << scale_shift) + (s * 64 << extra_shift)), lane, other);
       if (a.extra_kind == Extra::zeros) {
         add_scaled(scale, [&](int j, int r) { return kBase - other[j][r]; });
       } else {
@@ -288,16 +328,19 @@ struct Decode {
     clear_sums();
   }
 
-  // B fragments of slice s: one ldmatrix.x4 brings two slices of 8 tokens (kM8 = 1) or one slice of two token tiles.
-  SF_DEVICE void read_x(sptr<const std::byte> slot, int s, std::uint32_t (&b)[4]) const {
-    ptx::ldmatrix<4>(b, slot + 2048 + (x_from ^ 32 * s));  // two chunks on: chunk ^ 2s, as the lane's own chunk has no such bit
+  // B fragments: one ldmatrix.x4 brings slices s and s+1 of 8 tokens (kM8 = 1), or slice s of two token tiles.
+  static constexpr int kFragments = kM8 == 1 ? 1 : kM8 / 2;
+  SF_DEVICE void read_x(sptr<const std::byte> slot, int s, std::uint32_t (&b)[kFragments][4]) const {
+    SF_UNROLL
+    for (int f = 0; f < kFragments; ++f)  // two chunks on: chunk ^ 2s, as the lane's own chunk has no such bit
+      ptx::ldmatrix<4>(b[f], slot + 2048 + (x_from[f] ^ 32 * s));
   }
-  SF_DEVICE static void select_x(const std::uint32_t (&b)[4], int s, int t, std::uint32_t (&bt)[2]) {
-    const int at = kM8 == 1 ? 2 * (s & 1) : 2 * t;
-    bt[0] = b[at];
-    bt[1] = b[at + 1];
+  SF_DEVICE static void select_x(const std::uint32_t (&b)[kFragments][4], int s, int t, std::uint32_t (&bt)[2]) {
+    const int at = kM8 == 1 ? 2 * (s & 1) : 2 * (t & 1);
+    bt[0] = b[t / 2][at];
+    bt[1] = b[t / 2][at + 1];
   }
-  SF_DEVICE void multiply(int j, const std::uint32_t (&w)[4], const std::uint32_t (&b)[4], int s) {
+  SF_DEVICE void multiply(int j, const std::uint32_t (&w)[4], const std::uint32_t (&b)[kFragments][4], int s) {
     SF_UNROLL
     for (int t = 0; t < kM8; ++t) {
       std::uint32_t bt[2];
@@ -315,7 +358,7 @@ struct Decode {
     ptx::syncwarp();
   }
 
-  SF_DEVICE void slice(sptr<const std::byte> slot, int s, const std::uint32_t (&b)[4]) {
+  SF_DEVICE void slice(sptr<const std::byte> slot, int s, const std::uint32_t (&b)[kFragments][4]) {
     if constexpr (kSums) {
       const std::uint32_t ones[4] = {kOne<half>, kOne<half>, kOne<half>, kOne<half>};
       SF_UNROLL
@@ -362,30 +405,29 @@ struct Decode {
 
   SF_DEVICE void consume(const Share& at, sptr<const std::byte> slot) {
     constexpr int step = kM8 == 1 ? 2 : 1;  // slices an ldmatrix of x brings
+    std::uint32_t b[kFragments][4];
     if constexpr (weights == Weights::fp4_e4m3) convert_rows(slot + kRows);
-    if constexpr (!kSlices || weights == Weights::fp4_e4m3) {
-      SF_UNROLL
-      for (int s = 0; s < Shape::slices; s += step) {
-        std::uint32_t b[4];
-        read_x(slot, s, b);
-        SF_UNROLL
-        for (int i = 0; i < step; ++i) slice(slot, s + i, b);
-      }
-      if constexpr (weights != Weights::fp4_e4m3)
-        if (ends_row(at)) flush(slot + kRows, 0);
-    } else {
-      // The scale is applied after every slice; after every second one where a row covers two.
-      const bool pairs = !a.row_of_slice && a.group_shift > 0;
+    if constexpr (kDynamic) {
+      const std::uint32_t mask = flushes >> 4 * (kStages - 1);
       SF_NO_UNROLL
       for (int s = 0; s < Shape::slices; s += step) {
-        std::uint32_t b[4];
         read_x(slot, s, b);
         SF_UNROLL
         for (int i = 0; i < step; ++i) {
           slice(slot, s + i, b);
-          if (!pairs || ((s + i) & 1)) flush(slot + kRows, s + i);
+          if (mask >> (s + i) & 1) flush(slot + kRows, s + i);
         }
       }
+    } else {
+      SF_UNROLL
+      for (int s = 0; s < Shape::slices; ++s) {
+        if (s % step == 0) read_x(slot, s, b);
+        slice(slot, s, b);
+        if constexpr (kFlush == Flush::pairs)
+          if (s & 1) flush(slot + kRows, s >> 1);
+      }
+      if constexpr (kFlush == Flush::units)
+        if (ends_row(at)) flush(slot + kRows, 0);
     }
   }
 
@@ -504,10 +546,7 @@ struct Decode {
     }
     if (owner && whole) return;
     if (a.clustered) {
-      if (!owner) {
-        ptx::cluster_arrive();
-        ptx::cluster_wait();
-      }
+      if (!owner) ptx::cluster_arrive();
       return;
     }
     ptx::bar_sync(0);
@@ -538,7 +577,9 @@ struct Decode {
     x_to = x_offset(lane / Shape::chunks, lane % Shape::chunks);
     // Rows past M hold nothing: their lanes read row 0, and the tokens are never stored.
     const int read = kM8 == 1 ? lane & 7 : (lane & 7) + 8 * (lane >> 4);
-    x_from = x_offset(read < a.m ? read : 0, kM8 == 1 ? lane >> 3 : lane >> 3 & 1);
+    SF_UNROLL
+    for (int f = 0; f < kFragments; ++f)
+      x_from[f] = x_offset(16 * f + read < a.m ? 16 * f + read : 0, kM8 == 1 ? lane >> 3 : lane >> 3 & 1);
 
     Feed feed;
     feed.column = position / a.k_blocks;
@@ -552,22 +593,24 @@ struct Decode {
     ptx::griddep_launch_dependents();
     std::int32_t column = feed.column, rest = feed.left;
     Share at = feed.at;
-    {
-      Feed early = feed;
-      SF_NO_UNROLL
-      for (int i = 0; i < kStages - 1; ++i) {
-        if (early.live()) copy_weights(early, ring + i * slot_size);
-        step(early);
-      }
+    Feed early = feed;
+    flushes = 0;
+    SF_NO_UNROLL
+    for (int i = 0; i < kStages - 1; ++i) {
+      flushes <<= 4;
+      if (early.live()) copy<true, false>(early, ring + i * slot_size);
+      step(early);
     }
     if (a.clustered) ptx::cluster_arrive_relaxed();
     ptx::griddep_wait();
     SF_NO_UNROLL
     for (int i = 0; i < kStages - 1; ++i) {
-      if (feed.live()) copy_x(feed, ring + i * slot_size);
+      if (feed.live()) copy<false, true>(feed, ring + i * slot_size);
       ptx::cp_async_commit();
       step(feed);
     }
+    feed.scales = early.scales;
+    feed.extra = early.extra;
     clear_sums();
     SF_UNROLL
     for (int t = 0; t < kM8; ++t) {
@@ -575,15 +618,14 @@ struct Decode {
       for (int e = 0; e < 16; ++e) total[t][e >> 2][e & 3] = 0;
     }
 
+    const bool hands_over = position != column * a.k_blocks;
     int slot = 0, refill = (kStages - 1) * slot_size;  // offsets in the ring
     for (;;) {
       do {
         ptx::cp_async_wait<kStages - 2>();
         ptx::syncwarp();
-        if (feed.live()) {
-          copy_weights(feed, ring + refill);
-          copy_x(feed, ring + refill);
-        }
+        flushes <<= 4;
+        if (feed.live()) copy<true, true>(feed, ring + refill);
         ptx::cp_async_commit();
         step(feed);
         if (at.k < at.k_end) consume(at, ring + slot);
@@ -595,7 +637,10 @@ struct Decode {
       put_total(ring + refill);
       ptx::bar_sync(0);
       finish_segment(rings + refill, column, position, end - rest, cta);
-      if (rest == 0) break;
+      if (rest == 0) {
+        if (a.clustered && hands_over) ptx::cluster_wait();
+        return;
+      }
       position = end - rest;
       ++column;
       length = rest < a.k_blocks ? rest : a.k_blocks;
@@ -606,9 +651,9 @@ struct Decode {
   }
 };
 
-template <Weights weights, Half half, int kM8, bool kSlices, int kWarps, int kStages>
-SF_KERNEL void SF_LAUNCH_BOUNDS(32 * kWarps, 1) decode_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
-  Decode<weights, half, kM8, kSlices, kWarps, kStages> decode{args};
+template <Weights weights, Half half, int kM8, Flush kFlush, int kWarps, int kStages, int kCtas>
+SF_KERNEL void SF_LAUNCH_BOUNDS(32 * kWarps, kCtas) decode_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
+  Decode<weights, half, kM8, kFlush, kWarps, kStages> decode(args);
   decode.lane = static_cast<int>(ptx::laneid());
   decode.warp = static_cast<int>(ptx::shfl_idx(ptx::warpid(), 0));
   decode.run(ptx::dyn_smem());
