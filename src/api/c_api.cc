@@ -91,7 +91,8 @@ Status write_struct(T from, T* to) {
 
 template <class... P>
 Status not_null(const char* names, P... pointers) {
-  if (((pointers == nullptr) || ...)) return invalid_argument("a required pointer is NULL (one of: {})", names);
+  const bool all_set = (... && (pointers != nullptr));
+  if (!all_set) return invalid_argument("a required pointer is NULL (one of: {})", names);
   return {};
 }
 

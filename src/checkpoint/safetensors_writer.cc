@@ -9,7 +9,7 @@
 
 namespace swordfish {
 
-Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, bool force, std::vector<Entry> entries,
+Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, bool force, const std::vector<Entry>& entries,
                                                     const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header;
   if (!metadata.empty()) header["__metadata__"] = metadata;

@@ -22,7 +22,7 @@ class SafetensorsWriter {
   };
   // Lays the tensors out in the order given, each at a multiple of its element's alignment by the writers' convention (the header
   // is padded to 8 bytes; wide types first is the caller's choice). Duplicate names and sizes past 2^63 are refused.
-  static Result<SafetensorsWriter> create(const std::string& path, bool force, std::vector<Entry> entries,
+  static Result<SafetensorsWriter> create(const std::string& path, bool force, const std::vector<Entry>& entries,
                                           const std::map<std::string, std::string>& metadata);
   // Bytes [offset, offset+size) of tensor `entry`; every byte must be written once by the caller. Safe from several threads.
   Status write(std::size_t entry, std::uint64_t offset, const void* data, std::size_t size);
