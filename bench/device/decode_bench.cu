@@ -493,16 +493,15 @@ void time_all(const std::string& shapes, const std::vector<int>& ms, const char*
         a.pieces = pieces;
         a.flags = flags;
         fill_x<<<(m * a.ldx + 255) / 256, 256>>>(x_buffer, m, c.k, c.k, a.ldx, 0, v.half == Half::bf16, 5);
-        std::vector<int> grids = {128};
-        if (c.n == 4096 || c.n == 28672) grids.push_back(-128);
-        if (c.n == 4096) grids.push_back(64);
-        if (c.n == 6144) grids.push_back(96);
-        if (v.warps == 8) {
-          grids.push_back(256);
-          if (c.n < 10000) grids.push_back(-256);
-          if (c.n == 6144) grids.push_back(192), grids.push_back(-192);
-          if (c.n == 28672) grids.push_back(224);
-          if (c.n == 10240) grids.push_back(160), grids.push_back(-240);
+        std::vector<int> grids;
+        if (v.warps == 8 && v.m8 <= 2) {
+          grids = {256};
+          if (c.n < 10000) grids = {-256};
+          if (c.n == 28672) grids = {256, 224};
+        } else {
+          grids = {128};
+          if (c.n == 4096) grids = {-128};
+          if (c.n == 6144) grids = {96};
         }
         for (int ctas : grids)
           for (int pdl = 1; pdl >= 0; --pdl) {

@@ -71,15 +71,30 @@ SF_DEVICE void st(T* p, const V& v) {
 // The 32-bit shared-window address that PTX instructions take.
 SF_DEVICE std::uint32_t shared_u32(const void* p) { return static_cast<std::uint32_t>(__cvta_generic_to_shared(p)); }
 
-// Called once, by whole warps. The base goes through a shuffle of what differs by lane, so that ptxas keeps it in a register: it
-// would compute it again (S2R of the CTA's rank, 3 instructions) before every access, and where it sees a uniform base ptxas 13.0
-// puts illegal operands ([R+UR0], desc[UR1]) into cp.async with a cache policy.
+// The same value, through a shuffle (whole warps) of what differs by lane: compilers then keep it in a register, where they would
+// otherwise compute it again at every use in a loop, and take it for different in each lane. The latter matters: where a cp.async with
+// a cache policy has an address with a uniform part, ptxas 13.0 writes illegal operands ([R+UR0], desc[UR1]).
+SF_DEVICE int pinned(int v) {
+  int lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  v += lane;
+  asm volatile("shfl.sync.idx.b32 %0, %0, %1, 31, 0xffffffff;" : "+r"(v) : "r"(lane));
+  return v - lane;
+}
+template <class T>
+SF_DEVICE T* pinned(T* shared) {
+  return static_cast<T*>(__cvta_shared_to_generic(static_cast<std::uint32_t>(pinned(static_cast<int>(shared_u32(shared))))));
+}
+// The shared-memory address with some of its low bits flipped (a swizzle).
+template <class T>
+SF_DEVICE T* address_xor(T* shared, std::uint32_t bits) {
+  return static_cast<T*>(__cvta_shared_to_generic(shared_u32(shared) ^ bits));
+}
+
+// Called once, by whole warps; pinned, since the base would be computed again (S2R of the CTA's rank) before every access.
 SF_DEVICE std::byte* dyn_smem() {
   extern __shared__ __align__(1024) std::byte sf_dyn_smem[];
-  std::uint32_t base, lane;
-  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
-  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(base) : "r"(shared_u32(sf_dyn_smem) + lane), "r"(lane));
-  return static_cast<std::byte*>(__cvta_shared_to_generic(base - lane));
+  return pinned(static_cast<std::byte*>(sf_dyn_smem));
 }
 template <class T>
 SF_DEVICE T* carve(std::byte*& cursor, std::size_t count) {
@@ -265,6 +280,19 @@ void st(const gptr<T>& p, const V& v SF_AT) {
 template <class T, class V>
 void st(const sptr<T>& p, const V& v SF_AT) {
   p.template set<V>(v, at);
+}
+
+inline int pinned(int v) { return v; }
+template <class T>
+sptr<T> pinned(const sptr<T>& p) {
+  return p;
+}
+// The dynamic shared memory is taken to start at a multiple of 1,024, as on the GPU.
+template <class T>
+sptr<T> address_xor(const sptr<T>& p, std::uint32_t bits) {
+  emu::SharedAddress a = p.address();
+  a.offset ^= bits;
+  return sptr<T>(a);
 }
 
 inline sptr<std::byte> dyn_smem() { return sptr<std::byte>({0, 0, emu::registers().dynamic_smem, -1}); }

@@ -110,12 +110,12 @@ struct DecodeShape {
   static constexpr int token_stride = 68;                                // floats; 8t + g: no bank conflicts
   static constexpr int piece_bytes = 8 * kM8 * token_stride * 4;
 };
-// Bytes of a ring slot for planes of 2^scale_shift and 2^extra_shift bytes an element (extra_shift < 0: no plane).
+// Bytes of a ring slot (a multiple of 128, which the swizzle of x needs) for planes of 2^scale_shift and 2^extra_shift bytes an element (extra_shift < 0: no plane).
 template <class Shape>
 constexpr int slot_bytes(int scale_shift, int extra_shift) {
   const int rows = (Shape::scale_rows * 64 << scale_shift) + (extra_shift < 0 ? 0 : Shape::scale_rows * 64 << extra_shift);
-  const int bytes = 2048 + Shape::x_bytes + rows;
-  return bytes > Shape::piece_bytes ? bytes : (Shape::piece_bytes + 127) / 128 * 128;
+  const int bytes = 2048 + Shape::x_bytes + rows, least = Shape::piece_bytes;
+  return ((bytes > least ? bytes : least) + 127) / 128 * 128;
 }
 
 // A warp's share of a segment.
@@ -149,21 +149,24 @@ struct Decode {
   static constexpr int kRows = 2048 + Shape::x_bytes;     // offset of the scale rows in a slot
   static constexpr int kTokens = 32 / Shape::chunks;      // tokens whose x the warp copies at once
   static constexpr int kPasses = 8 * kM8 / kTokens;
+  static constexpr int kFragments = kM8 == 1 ? 1 : kM8 / 2;  // ldmatrix.x4 of x at a time
   static constexpr bool kDynamic = kFlush == Flush::slices && weights != Weights::fp4_e4m3;
   static constexpr int kInbox = 8 * kM8 * 64 * 4;         // bytes
   static constexpr float kBase = weights == Weights::int4 ? -16.0f : 128.0f;
 
   const DecodeArgs& a;
   int lane, warp;
-  sptr<std::byte> ring;       // this warp's slots
+  // In this warp's first slot: the lane's 16 bytes of the codes, its chunk of x to copy in even and in odd passes, its rows of x for
+  // the first ldmatrix (of each 16 tokens), the scale rows. Kept in registers (ptx::pinned).
+  sptr<std::byte> codes_at, x_copy[2], rows_at;
+  sptr<const std::byte> x_read[kFragments];
   sptr<std::byte> converted;  // fp4_e4m3: four rows of 64 16-bit scales
   sptr<float> inbox;          // a clustered neighbour's piece, [token][64]
   int slot_size, scale_shift, extra_shift;
   std::int32_t group_mask, unit_shift;  // Flush::units: a scale row ends with the units k with k & mask == mask, and is row k >> shift
   std::uint32_t flushes;                // Flush::slices: the slices after which the scale is applied, 4 bits a unit under way
+  int scale_lanes, extra_lanes;         // 16-byte pieces of a row
   std::int32_t tokens_left;             // a.m − this lane's first token
-  int x_to;                             // offset in the slot's x of this lane's chunk of its first token
-  int x_from[kM8 == 1 ? 1 : kM8 / 2];   // offsets in the slot's x of this lane's rows of the first ldmatrix
   ptx::CachePolicy stream;
   float total[kM8][4][4];
   float sum[kM8][4][4];
@@ -214,34 +217,34 @@ struct Decode {
   // Whether the scale is applied after unit k.
   SF_DEVICE bool ends_row(const Share& at) const { return (at.k & group_mask) == group_mask || at.k + 1 == at.k_end; }
 
-  // The copies of a unit: codes with their scale (and zero or offset) rows, x, or both. One run of copies without branches.
+  // The copies of a unit to the slot at an offset: codes with their scale (and zero or offset) rows, x, or both. Hardly a branch.
   template <bool kWeights, bool kX>
-  SF_DEVICE void copy(Feed& feed, sptr<std::byte> slot) {
+  SF_DEVICE void copy(Feed& feed, int slot) {
     if constexpr (kWeights) {
       SF_UNROLL
-      for (int i = 0; i < 4; ++i) ptx::cp_async_cg_hint(slot + (16 * lane + 512 * i), feed.codes + 512 * i, stream);
+      for (int i = 0; i < 4; ++i) ptx::cp_async_cg_hint(codes_at + (slot + 512 * i), feed.codes + 512 * i, stream);
     }
     if constexpr (kX) {
       SF_UNROLL
       for (int i = 0; i < kPasses; ++i)
-        if (i * kTokens < tokens_left) ptx::cp_async_cg(slot + (2048 + x_pass(i)), feed.x + i * kTokens * a.ldx);
+        if (i * kTokens < tokens_left) ptx::cp_async_cg(x_copy[i & 1] + (slot + 512 * i), feed.x + i * kTokens * a.ldx);
     }
     if constexpr (kWeights) {
-      const sptr<std::byte> to = slot + (kRows + 16 * lane);
+      const sptr<std::byte> to = rows_at + (slot + 16 * lane);
       if constexpr (kFlush == Flush::units) {
         const bool ends = ends_row(feed.at);
-        if (ends && lane < 4 << scale_shift) ptx::cp_async_cg(to, feed.scales);
-        if (ends) feed.scales += 64 << scale_shift;
+        if (ends && lane < scale_lanes) ptx::cp_async_cg(to, feed.scales);
+        feed.scales += ends ? 16 * scale_lanes : 0;
         if constexpr (kSums) {
-          if (extra_shift >= 0) {
-            if (ends && lane < 4 << extra_shift) ptx::cp_async_cg(to + (64 << scale_shift), feed.extra);
-            if (ends) feed.extra += 64 << extra_shift;
+          if (a.extra_kind != Extra::none) {
+            if (ends && lane < extra_lanes) ptx::cp_async_cg(to + 16 * scale_lanes, feed.extra);
+            feed.extra += ends ? 16 * extra_lanes : 0;
           }
         }
       } else {
         copy_rows(feed, to, feed.scales, scale_shift);
         if constexpr (kSums)
-          if (extra_shift >= 0) copy_rows(feed, to + (Shape::scale_rows * 64 << scale_shift), feed.extra, extra_shift);
+          if (a.extra_kind != Extra::none) copy_rows(feed, to + (Shape::scale_rows * 64 << scale_shift), feed.extra, extra_shift);
         if constexpr (kDynamic) {
           const std::int32_t next = ptx::bits_as<std::int32_t>(ptx::shfl_down(static_cast<std::uint32_t>(feed.rows), 1));
           std::uint32_t mask = ptx::vote_ballot(feed.rows != next) & ((1u << Shape::slices) - 1);
@@ -271,12 +274,6 @@ struct Decode {
     if constexpr (Shape::chunks == 8) return token * 128 + ((chunk ^ (token & 7)) * 16);
     else return token * 64 + ((chunk ^ (token >> 1 & 3)) * 16);
   }
-  // This lane's chunk in pass i: 4 tokens on means chunk ^ 4; the swizzle repeats after 8.
-  SF_DEVICE int x_pass(int i) const {
-    if constexpr (Shape::chunks == 8) return (i & 1 ? x_to ^ 64 : x_to) + 512 * i;
-    else return x_to + 512 * i;
-  }
-
   // --- arithmetic ---------------------------------------------------------------------------------------------------------------
   SF_DEVICE void clear_sums() {
     SF_UNROLL
@@ -329,11 +326,10 @@ struct Decode {
   }
 
   // B fragments: one ldmatrix.x4 brings slices s and s+1 of 8 tokens (kM8 = 1), or slice s of two token tiles.
-  static constexpr int kFragments = kM8 == 1 ? 1 : kM8 / 2;
-  SF_DEVICE void read_x(sptr<const std::byte> slot, int s, std::uint32_t (&b)[kFragments][4]) const {
+  SF_DEVICE void read_x(int slot, int s, std::uint32_t (&b)[kFragments][4]) const {
     SF_UNROLL
     for (int f = 0; f < kFragments; ++f)  // two chunks on: chunk ^ 2s, as the lane's own chunk has no such bit
-      ptx::ldmatrix<4>(b[f], slot + 2048 + (x_from[f] ^ 32 * s));
+      ptx::ldmatrix<4>(b[f], ptx::address_xor(x_read[f] + slot, 32u * static_cast<std::uint32_t>(s)));
   }
   SF_DEVICE static void select_x(const std::uint32_t (&b)[kFragments][4], int s, int t, std::uint32_t (&bt)[2]) {
     const int at = kM8 == 1 ? 2 * (s & 1) : 2 * (t & 1);
@@ -351,14 +347,14 @@ struct Decode {
   }
 
   // fp4_e4m3: the unit's scale rows as 16-bit numbers, each lane 8 of the 256.
-  SF_DEVICE void convert_rows(sptr<const std::byte> rows) const {
-    const ptx::U32x2 in = ptx::ld<ptx::U32x2>(rows + 8 * lane);
+  SF_DEVICE void convert_rows(int slot) const {
+    const ptx::U32x2 in = ptx::ld<ptx::U32x2>(rows_at + (slot + 8 * lane));
     ptx::st(converted + 16 * lane, ptx::U32x4{e4m3_pair<half>(in.x, 0), e4m3_pair<half>(in.x, 1), e4m3_pair<half>(in.y, 0),
                                               e4m3_pair<half>(in.y, 1)});
     ptx::syncwarp();
   }
 
-  SF_DEVICE void slice(sptr<const std::byte> slot, int s, const std::uint32_t (&b)[kFragments][4]) {
+  SF_DEVICE void slice(int slot, int s, const std::uint32_t (&b)[kFragments][4]) {
     if constexpr (kSums) {
       const std::uint32_t ones[4] = {kOne<half>, kOne<half>, kOne<half>, kOne<half>};
       SF_UNROLL
@@ -371,7 +367,7 @@ struct Decode {
     if constexpr (weights == Weights::int8) {
       SF_UNROLL
       for (int h = 0; h < 2; ++h) {
-        const ptx::U32x4 w = ptx::ld<ptx::U32x4>(slot + (1024 * s + 512 * h + 16 * lane));
+        const ptx::U32x4 w = ptx::ld<ptx::U32x4>(codes_at + (slot + 1024 * s + 512 * h));
         std::uint32_t f[4];
         int8_fragment<half>(w.x, w.y, f);
         multiply(2 * h, f, b, s);
@@ -379,7 +375,7 @@ struct Decode {
         multiply(2 * h + 1, f, b, s);
       }
     } else {
-      const ptx::U32x4 v = ptx::ld<ptx::U32x4>(slot + (512 * s + 16 * lane));
+      const ptx::U32x4 v = ptx::ld<ptx::U32x4>(codes_at + (slot + 512 * s));
       const std::uint32_t w[4] = {v.x, v.y, v.z, v.w};
       std::uint32_t scale[2][4];
       if constexpr (weights == Weights::fp4_e4m3) {
@@ -403,10 +399,10 @@ struct Decode {
     }
   }
 
-  SF_DEVICE void consume(const Share& at, sptr<const std::byte> slot) {
+  SF_DEVICE void consume(const Share& at, int slot) {
     constexpr int step = kM8 == 1 ? 2 : 1;  // slices an ldmatrix of x brings
     std::uint32_t b[kFragments][4];
-    if constexpr (weights == Weights::fp4_e4m3) convert_rows(slot + kRows);
+    if constexpr (weights == Weights::fp4_e4m3) convert_rows(slot);
     if constexpr (kDynamic) {
       const std::uint32_t mask = flushes >> 4 * (kStages - 1);
       SF_NO_UNROLL
@@ -415,7 +411,7 @@ struct Decode {
         SF_UNROLL
         for (int i = 0; i < step; ++i) {
           slice(slot, s + i, b);
-          if (mask >> (s + i) & 1) flush(slot + kRows, s + i);
+          if (mask >> (s + i) & 1) flush(rows_at + slot, s + i);
         }
       }
     } else {
@@ -424,10 +420,10 @@ struct Decode {
         if (s % step == 0) read_x(slot, s, b);
         slice(slot, s, b);
         if constexpr (kFlush == Flush::pairs)
-          if (s & 1) flush(slot + kRows, s >> 1);
+          if (s & 1) flush(rows_at + slot, s >> 1);
       }
       if constexpr (kFlush == Flush::units)
-        if (ends_row(at)) flush(slot + kRows, 0);
+        if (ends_row(at)) flush(rows_at + slot, 0);
     }
   }
 
@@ -564,22 +560,32 @@ struct Decode {
     const std::int32_t end = first_unit(cta + 1);
     scale_shift = plane_shift(a.scale_type);
     extra_shift = kSums && a.extra_kind != Extra::none ? plane_shift(a.extra_type) : -1;
-    slot_size = slot_bytes<Shape>(scale_shift, extra_shift);
+    slot_size = ptx::pinned(slot_bytes<Shape>(scale_shift, extra_shift));
     constexpr int slices_log = Shape::slices == 4 ? 2 : 1;
     unit_shift = a.group_shift < 31 ? a.group_shift - slices_log : 31;
     group_mask = unit_shift < 31 ? (1 << (unit_shift > 0 ? unit_shift : 0)) - 1 : 0x7fffffff;
     const sptr<std::byte> rings = ptx::carve<std::byte>(smem, static_cast<std::size_t>(kWarps * kStages * slot_size));
-    ring = rings + warp * kStages * slot_size;
+    const sptr<std::byte> ring = rings + warp * kStages * slot_size;
     inbox = ptx::carve<float>(smem, a.clustered ? kInbox / 4 : 0);
     if constexpr (weights == Weights::fp4_e4m3) converted = ptx::carve<std::byte>(smem, kWarps * 512) + warp * 512;
     stream = ptx::policy_evict_first();
-    tokens_left = a.m - lane / Shape::chunks;
-    x_to = x_offset(lane / Shape::chunks, lane % Shape::chunks);
+    scale_lanes = ptx::pinned(4 << scale_shift);
+    extra_lanes = extra_shift < 0 ? 0 : 4 << extra_shift;
+    group_mask = ptx::pinned(group_mask);
+    tokens_left = ptx::pinned(a.m - lane / Shape::chunks);
+    codes_at = ptx::pinned(ring + 16 * lane);
+    rows_at = ptx::pinned(ring + kRows);
+    // Pass i of x is kTokens · i tokens on, 512 bytes: with 8 chunks a token that is 4 tokens, chunk ^ 4 in odd passes; else the swizzle
+    // repeats.
+    const int x_to = x_offset(lane / Shape::chunks, lane % Shape::chunks);
+    x_copy[0] = ptx::pinned(ring + (2048 + x_to));
+    x_copy[1] = Shape::chunks == 8 ? ptx::pinned(ring + (2048 + (x_to ^ 64))) : x_copy[0];
     // Rows past M hold nothing: their lanes read row 0, and the tokens are never stored.
     const int read = kM8 == 1 ? lane & 7 : (lane & 7) + 8 * (lane >> 4);
     SF_UNROLL
     for (int f = 0; f < kFragments; ++f)
-      x_from[f] = x_offset(16 * f + read < a.m ? 16 * f + read : 0, kM8 == 1 ? lane >> 3 : lane >> 3 & 1);
+      x_read[f] = ptx::pinned(
+          ring + (2048 + x_offset(16 * f + read < a.m ? 16 * f + read : 0, kM8 == 1 ? lane >> 3 : lane >> 3 & 1)));
 
     Feed feed;
     feed.column = position / a.k_blocks;
@@ -598,14 +604,14 @@ struct Decode {
     SF_NO_UNROLL
     for (int i = 0; i < kStages - 1; ++i) {
       flushes <<= 4;
-      if (early.live()) copy<true, false>(early, ring + i * slot_size);
+      if (early.live()) copy<true, false>(early, i * slot_size);
       step(early);
     }
     if (a.clustered) ptx::cluster_arrive_relaxed();
     ptx::griddep_wait();
     SF_NO_UNROLL
     for (int i = 0; i < kStages - 1; ++i) {
-      if (feed.live()) copy<false, true>(feed, ring + i * slot_size);
+      if (feed.live()) copy<false, true>(feed, i * slot_size);
       ptx::cp_async_commit();
       step(feed);
     }
@@ -625,16 +631,16 @@ struct Decode {
         ptx::cp_async_wait<kStages - 2>();
         ptx::syncwarp();
         flushes <<= 4;
-        if (feed.live()) copy<true, true>(feed, ring + refill);
+        if (feed.live()) copy<true, true>(feed, refill);
         ptx::cp_async_commit();
         step(feed);
-        if (at.k < at.k_end) consume(at, ring + slot);
+        if (at.k < at.k_end) consume(at, slot);
         ++at.k;
         refill = slot;
         slot += slot_size;
         slot = slot == kStages * slot_size ? 0 : slot;
       } while (--at.turns > 0);
-      put_total(ring + refill);
+      put_total(rings + (warp * kStages * slot_size + refill));
       ptx::bar_sync(0);
       finish_segment(rings + refill, column, position, end - rest, cta);
       if (rest == 0) {
