@@ -39,18 +39,22 @@ struct PlaneOut {
   }
 };
 
-// Copies rows [r0, r1) of the scale plane for source rows [n0, n0+n) into block nb; rows past n become `fill`.
+// Copies rows [r0, r1) of the scale plane for source rows [n0, n0+n) into one n64 column; rows past n become `fill`.
 template <class T>
 void copy_plane_as(const Plane& from, std::int64_t n0, std::int64_t n, std::int64_t r0, std::int64_t r1, std::byte* out, T fill) {
-  for (std::int64_t r = r0; r < r1; ++r, out += mma64::block_n * sizeof(T)) {
-    const std::byte* source = from.at(n0, r);
-    if (from.stride_n == sizeof(T)) {
-      std::memcpy(out, source, static_cast<std::size_t>(n) * sizeof(T));
-    } else {
-      for (std::int64_t i = 0; i < n; ++i)
-        std::memcpy(out + i * static_cast<std::int64_t>(sizeof(T)), source + i * from.stride_n, sizeof(T));
+  constexpr std::int64_t size = sizeof(T), pitch = mma64::block_n * size;
+  if (from.stride_n == size) {
+    for (std::int64_t r = r0; r < r1; ++r) std::memcpy(out + (r - r0) * pitch, from.at(n0, r), static_cast<std::size_t>(n * size));
+  } else {
+    // Row by row of the source: its rows may lie a power of two apart, where few lines of one distance fit in the cache.
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::byte* source = from.at(n0 + i, r0);
+      std::byte* to = out + i * size;
+      for (std::int64_t r = r0; r < r1; ++r, source += from.stride_r, to += pitch) std::memcpy(to, source, sizeof(T));
     }
-    for (std::int64_t i = n; i < mma64::block_n; ++i) std::memcpy(out + i * static_cast<std::int64_t>(sizeof(T)), &fill, sizeof(T));
+  }
+  for (std::int64_t r = r0; r < r1; ++r) {
+    for (std::int64_t i = n; i < mma64::block_n; ++i) std::memcpy(out + (r - r0) * pitch + i * size, &fill, sizeof(T));
   }
 }
 

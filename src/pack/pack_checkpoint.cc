@@ -90,7 +90,7 @@ class CheckpointPacker {
     for (const std::size_t i : selected) {
       total_ += layers_[i].bytes;
       const std::string& fused = layers_[i].fused_into;
-      std::vector<std::size_t> group = groups[fused];
+      const std::vector<std::size_t>& group = groups[fused];
       const bool whole = options_.fuse && !fused.empty() && group.size() > 1 && group.size() == parts[fused];
       const bool fits =
           whole && std::all_of(group.begin(), group.end(), [&](std::size_t m) { return may_fuse(layers_[i], layers_[m]); });
@@ -98,9 +98,9 @@ class CheckpointPacker {
       if (!fits) {
         units_.push_back({layers_[i].name, {i}});
       } else if (i == group.front()) {  // the others go with the first
-        std::sort(group.begin(), group.end(),
+        units_.push_back({fused, group});
+        std::sort(units_.back().members.begin(), units_.back().members.end(),
                   [&](std::size_t m, std::size_t n) { return layers_[m].fused_index < layers_[n].fused_index; });
-        units_.push_back({fused, std::move(group)});
       }
     }
     return {};
