@@ -23,7 +23,7 @@ struct Device {
   int index = 0;
   friend bool operator==(const Device&, const Device&) = default;
 };
-std::string to_string(Device device);             // "cpu", "cuda:0"
+std::string to_string(Device device);                // "cpu", "cuda:0"
 Result<Device> parse_device(std::string_view text);  // "cpu", "cuda", "cuda:N"
 
 // What run() needs besides the problem: for the CPU, the thread pool. Calls on one Context from several threads are safe; each uses
@@ -50,18 +50,18 @@ struct Problem {
   DType y_type = DType::bf16;  // bf16, f16 or f32
   bool has_bias = false;       // fp32 [n]
   Device device;
-  int threads = 1;             // of the Context that will run it
+  int threads = 1;  // of the Context that will run it
 };
 
 struct Plan {
-  int kernel = -1;                  // row of the kernel table
+  int kernel = -1;  // row of the kernel table
   std::string_view kernel_name;
   std::int64_t m = 0;
-  int tile_m = 0, tile_n = 0;       // rows of x and of W that one task takes
-  int tasks = 0;                    // pieces handed to the pool (CPU) or CTAs (GPU)
+  int tile_m = 0, tile_n = 0;  // rows of x and of W that one task takes
+  int tasks = 0;               // pieces handed to the pool (CPU) or CTAs (GPU)
   int split_k = 1;
-  std::size_t workspace = 0;        // bytes
-  std::string_view reason;          // one sentence, static: a Plan is trivially copyable
+  std::size_t workspace = 0;  // bytes
+  std::string_view reason;    // one sentence, static: a Plan is trivially copyable
 };
 std::string to_string(const Plan& plan);
 
@@ -82,26 +82,26 @@ std::vector<Explanation> explain(const Problem& problem, const PlanOptions& opti
 // A row of the kernel table, as `explain`, tests, benches and the README's table of support see it.
 struct KernelInfo {
   std::string_view name;
-  std::string_view device;        // "cpu", "cuda sm_80+", ...
-  std::string_view regime;        // "any M", "M ≤ 16", ...
-  std::string_view weights;       // "int4 int8 fp4"
-  std::string_view zeros;         // "constant integers offsets"
-  std::string_view groups;        // "multiple of 16, channelwise, act-order"
-  std::string_view activations;   // "bf16 f16"
+  std::string_view device;       // "cpu", "cuda sm_80+", ...
+  std::string_view regime;       // "any M", "M ≤ 16", ...
+  std::string_view weights;      // "int4 int8 fp4"
+  std::string_view zeros;        // "constant integers offsets"
+  std::string_view groups;       // "multiple of 16, channelwise, act-order"
+  std::string_view activations;  // "bf16 f16"
   std::string_view layout;
-  std::string_view status;        // "run", "emulated", "compiled": what it has been through, and where
+  std::string_view status;  // "run", "emulated", "compiled": what it has been through, and where
 };
 std::vector<KernelInfo> kernels();
 
 struct RunArgs {
-  const void* x = nullptr;   // [m, k] x_type, row stride ldx elements
-  std::int64_t ldx = 0;      // ≥ k
-  void* y = nullptr;         // [m, n] y_type, row stride ldy elements
-  std::int64_t ldy = 0;      // ≥ n
+  const void* x = nullptr;      // [m, k] x_type, row stride ldx elements
+  std::int64_t ldx = 0;         // ≥ k
+  void* y = nullptr;            // [m, n] y_type, row stride ldy elements
+  std::int64_t ldy = 0;         // ≥ n
   const float* bias = nullptr;  // [n] or null
   void* workspace = nullptr;    // plan.workspace bytes, 64-byte aligned; prepared once by workspace_init
   std::size_t workspace_size = 0;
-  void* stream = nullptr;       // cudaStream_t on a GPU
+  void* stream = nullptr;  // cudaStream_t on a GPU
 };
 // Prepares a workspace once (zeroes its counters); every run leaves it ready for the next. One workspace per call in flight.
 Status workspace_init(const Plan& plan, Device device, void* workspace, std::size_t size, void* stream = nullptr);

@@ -44,10 +44,10 @@ struct Container {
   enum class Kind { safetensors, gguf };
   Kind kind = Kind::safetensors;
   std::vector<std::shared_ptr<const io::File>> files;
-  std::vector<Tensor> tensors;                          // header order, file by file
-  std::unordered_map<std::string, std::size_t> index;   // name -> position in tensors
-  std::map<std::string, std::string> metadata;          // __metadata__ of the (first) safetensors file
-  std::map<std::string, GgufValue> gguf;                // keys of the (first) GGUF file
+  std::vector<Tensor> tensors;                         // header order, file by file
+  std::unordered_map<std::string, std::size_t> index;  // name -> position in tensors
+  std::map<std::string, std::string> metadata;         // __metadata__ of the (first) safetensors file
+  std::map<std::string, GgufValue> gguf;               // keys of the (first) GGUF file
   std::vector<Warning> warnings;
 
   const Tensor* find(std::string_view name) const;

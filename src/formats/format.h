@@ -31,7 +31,7 @@ struct Config {
   std::shared_ptr<const Json> model;  // config.json, or null
   std::string model_type;             // config.json "model_type", or empty
   std::vector<Source> sources;        // in order of precedence; they have been compared and do not contradict each other
-  std::string method;                 // lower case: "gptq", "awq", "compressed-tensors", "modelopt", "mxfp4", "auto-round", "fp8" ...
+  std::string method;  // lower case: "gptq", "awq", "compressed-tensors", "modelopt", "mxfp4", "auto-round", "fp8" ...
 };
 // Reads and compares every source; a folder without any configuration is refused.
 Result<Config> read_config(const std::string& folder);
@@ -63,14 +63,17 @@ Status open_gguf_blocks(FormatContext& context);         // formats.md 7.2-7.5
 
 // Codes of 4 bits along K, two a byte, low nibble = even k, rows of `row_bytes` (compressed-tensors, NVFP4, MXFP4, packed rows).
 std::shared_ptr<const CodeSource> nibble_rows(std::shared_ptr<const Buffer> bytes, std::size_t offset, std::size_t row_bytes);
-// The same pairs in columns, as stacked experts of ModelOpt have them: byte (j, n) of a [K/2, N] matrix holds q[n, 2j] and q[n, 2j+1].
-std::shared_ptr<const CodeSource> nibble_columns(std::shared_ptr<const Buffer> bytes, std::size_t offset, std::size_t column_stride);
+// The same pairs in columns, as stacked experts of ModelOpt have them: byte (j, n) of a [K/2, N] matrix holds q[n, 2j] and q[n,
+// 2j+1].
+std::shared_ptr<const CodeSource> nibble_columns(std::shared_ptr<const Buffer> bytes, std::size_t offset,
+                                                 std::size_t column_stride);
 // Codes of 8 bits along K, each XORed with `flip` (0x80 turns I8 into offset-128).
-std::shared_ptr<const CodeSource> byte_rows(std::shared_ptr<const Buffer> bytes, std::size_t offset, std::size_t row_bytes, std::uint8_t flip);
+std::shared_ptr<const CodeSource> byte_rows(std::shared_ptr<const Buffer> bytes, std::size_t offset, std::size_t row_bytes,
+                                            std::uint8_t flip);
 
 // Value scans of formats.md section 9 over a stored plane; messages name file, tensor, flat index and raw bits.
-// Rows 44 (floats: NaN, Inf), 45 (e4m3: NaN, negative; -0 is allowed), 46 (e8m0: 0xff). `type` is what the bits mean (U8 tensors hold
-// e4m3 or e8m0); `stride` in bytes from one element to the next, 0: dense.
+// Rows 44 (floats: NaN, Inf), 45 (e4m3: NaN, negative; -0 is allowed), 46 (e8m0: 0xff). `type` is what the bits mean (U8 tensors
+// hold e4m3 or e8m0); `stride` in bytes from one element to the next, 0: dense.
 Status check_scales(const Container& container, const Tensor& tensor, const std::byte* data, std::uint64_t count, DType type,
                     std::size_t stride = 0);
 // The same for dense F16, BF16 or F32 weights that are to be quantized.

@@ -94,8 +94,8 @@ Result<KOrder> k_order(const QuantTensor& tensor) {
   const std::int64_t used = static_cast<std::int64_t>(order.slice_row.size()) * slice_k;
   order.packed_k = round_up(used, mma64::block_k(code_bits(tensor.code)));
   if (order.packed_k > std::numeric_limits<std::int32_t>::max()) {
-    return invalid_argument("{}: K = {} takes {} columns once sorted and padded; packing takes fewer than 2^31", tensor.name, tensor.k,
-                            order.packed_k);
+    return invalid_argument("{}: K = {} takes {} columns once sorted and padded; packing takes fewer than 2^31", tensor.name,
+                            tensor.k, order.packed_k);
   }
   // Slices of padding go on in the last row, but where the regular formula gives the next one: they are free, so prefer it.
   const std::int32_t last = order.slice_row.back();
