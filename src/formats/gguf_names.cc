@@ -75,7 +75,7 @@ std::vector<std::int64_t> rotary_gather(std::int64_t n, std::int64_t heads) {
 }
 
 Checkpoint::HfName gguf_hf_name(const Container& container, std::string_view name, std::int64_t n) {
-  const Checkpoint::HfName as_is{std::string(name), {}};
+  Checkpoint::HfName as_is{std::string(name), {}};
   const auto architecture = container.gguf.find("general.architecture");
   if (architecture == container.gguf.end()) return as_is;
   if (const auto* text = std::get_if<std::string>(&architecture->second); text == nullptr || *text != "llama") return as_is;

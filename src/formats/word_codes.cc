@@ -152,7 +152,7 @@ class AwqCodes final : public CodeSource {
       a[2 * i + 1] = upper(b[i], b[i + 8]);
     }
     for (int i = 0; i < 16; ++i) {
-      const std::size_t word = static_cast<std::size_t>(8 * (i / 4)), lane = static_cast<std::size_t>(2 * (i % 4));
+      const auto at = static_cast<std::size_t>(i), word = 8 * (at / 4), lane = 2 * (at % 4);
       store(low_nibbles(a[i]), out + (word + static_cast<std::size_t>(kAwqOrder[lane])) * stride);
       store(high_nibbles(a[i]), out + (word + static_cast<std::size_t>(kAwqOrder[lane + 1])) * stride);
     }

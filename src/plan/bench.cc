@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -51,7 +52,7 @@ PackedWeight copy(const PackedWeight& from) {
 
 // The value at quantile q of sorted times.
 double quantile(const std::vector<double>& sorted, double q) {
-  return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
+  return sorted[static_cast<std::size_t>(std::lround(q * static_cast<double>(sorted.size() - 1)))];
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ void block_row(const Problem& p, const RunArgs& a, const PackedPart& part, std::
     const auto* codes = static_cast<const std::uint8_t*>(w.codes) + mma64::block_offset(nb, k / block_k, w.k_blocks);
     for (int i = 0; i < n; ++i) {
       const std::uint8_t code = mma64::code_at(codes, code_bits, i, static_cast<int>(k % block_k));
-      const double value = w.code == CodeType::fp4 ? kE2m1[code] : code;
+      const double value = w.code == CodeType::fp4 ? static_cast<double>(kE2m1[code]) : static_cast<double>(code);
       const double zero = w.zeros ? at(w.zeros, w.zero_type, plane + i) : w.zero;
       const double offset = w.offsets ? at(w.offsets, w.offset_type, plane + i) : 0;
       sum[i] += xv * (at(w.scales, w.scale_type, plane + i) * (value - zero) + offset);
