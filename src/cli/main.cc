@@ -2,11 +2,12 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <new>
 
 #include "cli/common.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   using namespace swordfish;
   std::signal(SIGPIPE, SIG_IGN);  // a closed reader ends in a failed write, not in a killed process
   CLI::App app{
@@ -30,11 +31,21 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? cli::kDone : cli::kUsage;
-  } catch (const std::bad_alloc&) {
-    return cli::fail({Code::out_of_memory, "out of memory"});
-  } catch (const std::exception& e) {
-    return cli::fail({Code::internal, e.what()});
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout)) return cli::fail({Code::io, "writing the results to stdout failed"}, true);
   return exit;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs("swordfish: out of memory\n", stderr);
+    return swordfish::cli::kUnavailable;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "swordfish: %s\n", e.what());
+    return swordfish::cli::kCheckFailed;
+  }
 }

@@ -63,7 +63,7 @@ bool is_float(DType type) { return type == DType::f16 || type == DType::bf16 || 
 
 }  // namespace
 
-Result<GptqRules> GptqRules::read(const Config& config, std::vector<std::int64_t> bits) {
+Result<GptqRules> GptqRules::read(const Config& config, const std::vector<std::int64_t>& bits) {
   GptqRules rules;
   SF_ASSIGN(const auto model_bits, config_int(config, {"bits", "w_bit", "wbits"}));
   SF_ASSIGN(const auto group_size, config_int(config, {"group_size", "q_group_size"}));

@@ -28,7 +28,7 @@ class GptqRules {
  public:
   // Reads bits, group_size, sym, desc_act, dynamic (GPTQ) and extra_config (auto-round); checks what they state for the model.
   // Bits must be in `bits` (rows 24, 25).
-  static Result<GptqRules> read(const Config& config, std::vector<std::int64_t> bits);
+  static Result<GptqRules> read(const Config& config, const std::vector<std::int64_t>& bits);
   // The values for one module. Every value it returns has passed rows 24 and 25.
   Result<GptqParams> of(std::string_view module) const;
   // Row 33. A plain float matrix `<module>.weight` that a positive rule names, or whose likes (same path but for numbers) are
