@@ -1,7 +1,10 @@
-// PackedWeight: one weight in the one layout that every kernel of the family reads, and the files that keep it.
+// PackedWeight: one weight in the one layout that every kernel of its family reads, and the files that keep it.
 //
 // Layout mma64/1: N is cut into blocks of 64 rows (n64), K into blocks of 64 columns (int4, fp4) or 32 (int8); a block is 2,048
 // bytes at 2048·(nb·KB + kb). src/pack/mma64.h has the byte specification with a drawing.
+//
+// Layout sm1xx-blockscaled/1 (FP4 only): codes as in the checkpoint, block scales in the atoms that Blackwell's block-scaled MMA
+// reads; src/pack/sm1xx.h has the byte specification with a drawing.
 #pragma once
 
 #include <cstddef>
@@ -19,21 +22,23 @@
 
 namespace [[gnu::visibility("default")]] swordfish {
 
-enum class Layout : std::uint8_t { mma64_1 };
-std::string_view name(Layout layout);  // "mma64/1"
+enum class Layout : std::uint8_t { mma64_1, sm1xx_blockscaled_1 };
+std::string_view name(Layout layout);  // "mma64/1", "sm1xx-blockscaled/1"
 
-// A row range of a fused weight with its own global. Parts are padded apart: each starts at its own n64 block.
+// A row range of a fused weight with its own global. Parts are padded apart: each starts at its own block of rows: 64 in mma64/1
+// (codes and planes), 128 in sm1xx-blockscaled/1 (scales; codes are not padded).
 struct PackedPart {
   std::string name;         // module path of the part
   std::int64_t n0 = 0;      // first row in the fused (unpadded) output
   std::int64_t n = 0;
-  std::int64_t block0 = 0;  // first n64 block
+  std::int64_t block0 = 0;  // first block of rows
   Global global;
   friend bool operator==(const PackedPart&, const PackedPart&) = default;
 };
 
 // The shape and bookkeeping of a packed weight, and where its planes lie (host or device memory). A plain struct that kernels
-// take by value or pointer; it owns nothing.
+// take by value or pointer; it owns nothing. What is said of blocks and planes is mma64/1; sm1xx-blockscaled/1 has blocks of 128
+// rows × 4 scales, codes [n, ceil(k/2)] bytes, scales [n_blocks, k_blocks, 512] bytes, group_size 16 or 32, and no other plane.
 struct PackedView {
   Layout layout = Layout::mma64_1;
   CodeType code = CodeType::int4;
@@ -57,7 +62,10 @@ struct PackedView {
   const PackedPart* parts = nullptr;           // host memory always
   std::int64_t n_parts = 0;
 
-  std::int64_t block_k() const { return code == CodeType::int8 ? 32 : 64; }
+  std::int64_t block_k() const {
+    if (layout == Layout::sm1xx_blockscaled_1) return 4 * group_size;
+    return code == CodeType::int8 ? 32 : 64;
+  }
   std::int64_t packed_k() const { return k_blocks * block_k(); }
   std::int64_t row(std::int64_t slice) const {
     if (row_of_slice) return row_of_slice[slice];

@@ -8,6 +8,7 @@ namespace swordfish {
 std::string_view name(Layout layout) {
   switch (layout) {
     case Layout::mma64_1: return "mma64/1";
+    case Layout::sm1xx_blockscaled_1: return "sm1xx-blockscaled/1";
   }
   return "unknown";
 }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "pack/mma64.h"
 #include "pack/packed_weight.h"
+#include "pack/sm1xx_pack.h"
 
 namespace swordfish {
 namespace {
@@ -104,6 +105,7 @@ Plane unpack_plane(const PackedView& v, const PackedPart& part, const void* pack
 }  // namespace
 
 Result<QuantTensor> unpack(const PackedView& v, std::int64_t part_index) {
+  if (v.layout == Layout::sm1xx_blockscaled_1) return unpack_blockscaled(v, part_index);
   if (part_index < 0 || part_index >= v.n_parts)
     return invalid_argument("part {} of a packed weight with {} parts", part_index, v.n_parts);
   const PackedPart& part = v.parts[part_index];

@@ -1,0 +1,232 @@
+// Checks and times the kernels of src/kernels/cuda/blockscaled on a GPU: every byte against the scalar definitions, then the share
+// of the copy rate that they reach.
+//
+//   g++ -std=c++20 -O2 -DFMT_HEADER_ONLY -Iinclude -Isrc -c src/quant/quantize_activation.cc src/base/dtype.cc
+//   nvcc -std=c++20 -O3 --expt-relaxed-constexpr -gencode arch=compute_90a,code=sm_90a -Iinclude -Isrc
+//        bench/device/blockscaled_bench.cu quantize_activation.o dtype.o -o blockscaled_bench
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/blockscaled/quantize.cuh"
+#include "kernels/cuda/blockscaled/swizzle.cuh"
+#include "pack/sm1xx.h"
+#include "quant/numeric.h"
+#include "quant/quantize_activation.h"
+
+namespace {
+
+using namespace swordfish;
+using ptx::Half;
+
+#define CHECK(call)                                                                     \
+  do {                                                                                  \
+    const cudaError_t e_ = (call);                                                      \
+    if (e_ != cudaSuccess) {                                                            \
+      std::printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_)); \
+      std::exit(1);                                                                     \
+    }                                                                                   \
+  } while (0)
+
+template <class T>
+T* device(std::size_t count) {
+  void* p = nullptr;
+  CHECK(cudaMalloc(&p, count * sizeof(T)));
+  CHECK(cudaMemset(p, 0xff, count * sizeof(T)));
+  return static_cast<T*>(p);
+}
+template <class T>
+T* device(const std::vector<T>& values) {
+  T* p = device<T>(values.size());
+  CHECK(cudaMemcpy(p, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return p;
+}
+template <class T>
+std::vector<T> host(const T* p, std::size_t count) {
+  std::vector<T> values(count);
+  CHECK(cudaMemcpy(values.data(), p, count * sizeof(T), cudaMemcpyDeviceToHost));
+  return values;
+}
+
+void launch_swizzle(int unit, const cuda::SwizzleArgs& a) {
+  const auto kernel = unit == 16 ? cuda::swizzle_scales<16> : unit == 4 ? cuda::swizzle_scales<4> : cuda::swizzle_scales<1>;
+  CHECK(ptx::launch(kernel, cuda::swizzle_shape(a.n, a.s), nullptr, a));
+}
+template <Half type>
+void launch_quantize(bool vector, const cuda::QuantizeArgs& a) {
+  CHECK(ptx::launch(vector ? cuda::quantize_nvfp4<type, true> : cuda::quantize_nvfp4<type, false>, cuda::quantize_shape(a.m, a.k),
+                    nullptr, a));
+}
+constexpr std::uint32_t kAmaxCtas = 1056;  // 8 a multiprocessor of an H200
+template <Half type>
+void launch_amax(bool vector, const cuda::AmaxArgs& a) {
+  ptx::LaunchShape shape;
+  shape.grid_x = kAmaxCtas;
+  shape.threads = cuda::kAmaxThreads;
+  shape.dynamic_smem = 64;
+  CHECK(ptx::launch(vector ? cuda::activation_amax<type, true> : cuda::activation_amax<type, false>, shape, nullptr, a));
+}
+
+bool check_swizzle(int unit, std::int64_t n, std::int64_t s, std::int64_t stride) {
+  std::mt19937_64 random(static_cast<std::uint64_t>(n * 1000 + s));
+  std::vector<std::uint8_t> from(static_cast<std::size_t>(n * stride));
+  for (auto& b : from) b = static_cast<std::uint8_t>(random());
+  const std::int64_t atoms = sm1xx::k_atoms(s), bytes = (n + 127) / 128 * atoms * sm1xx::atom_bytes;
+  std::vector<std::uint8_t> want(static_cast<std::size_t>(bytes), 0);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t c = 0; c < s; ++c)
+      want[static_cast<std::size_t>(sm1xx::scale_offset(i, c, atoms))] = from[static_cast<std::size_t>(i * stride + c)];
+  const cuda::SwizzleArgs a{device(from), stride, n, s, device<std::uint8_t>(want.size())};
+  launch_swizzle(unit, a);
+  const bool equal = host(a.to, want.size()) == want;
+  std::printf("check swizzle unit %d n %lld s %lld: %s\n", unit, (long long)n, (long long)s, equal ? "equal" : "DIFFERS");
+  CHECK(cudaFree(const_cast<std::uint8_t*>(a.from)));
+  CHECK(cudaFree(a.to));
+  return equal;
+}
+
+template <Half type>
+bool check_quantize(bool vector, std::int64_t m, std::int64_t k, std::int64_t ldx, float given) {
+  std::mt19937_64 random(static_cast<std::uint64_t>(m * 7 + k));
+  std::vector<std::uint16_t> x(static_cast<std::size_t>(m * ldx));
+  if (given < 0) {  // every bit pattern, NaN and infinity where they fall
+    for (auto& h : x) h = static_cast<std::uint16_t>(random());
+    given = -given;
+  } else {
+    std::normal_distribution<float> normal;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float v = normal(random) * std::ldexp(1.0f, static_cast<int>(i / 16 * 2654435761u >> 8 & 15) - 8);
+      x[i] = type == Half::bf16 ? f32_to_bf16(v) : f32_to_f16(v);
+      if (random() % 1000 == 0) x[i] = type == Half::bf16 ? 0x7f80 : 0x7e00;
+    }
+  }
+  const DType dtype = type == Half::bf16 ? DType::bf16 : DType::f16;
+  const std::int64_t blocks = (k + 15) / 16, atoms = sm1xx::k_atoms(blocks), bytes = (m + 127) / 128 * atoms * sm1xx::atom_bytes;
+  const std::int64_t row_bytes = (k + 1) / 2;
+  float global = given;
+  float* g = device<float>(1);
+  const std::uint16_t* dx = device(x);
+  bool equal = true;
+  if (given == 0) {
+    global = activation_global(dtype, x.data(), m, k, ldx);
+    std::uint32_t* counter = device(std::vector<std::uint32_t>{0});
+    const cuda::AmaxArgs a{dx, m, k, ldx, device<std::uint32_t>(kAmaxCtas), counter, g};
+    for (int repeat = 0; repeat < 2; ++repeat) {  // the counter returns to zero by itself
+      launch_amax<type>(vector, a);
+      equal = equal && host(g, 1)[0] == global && host(counter, 1)[0] == 0;
+    }
+  } else {
+    CHECK(cudaMemcpy(g, &global, sizeof global, cudaMemcpyHostToDevice));
+  }
+  const cuda::QuantizeArgs a{dx,
+                             m,
+                             k,
+                             ldx,
+                             g,
+                             device<std::uint8_t>(static_cast<std::size_t>(m * row_bytes)),
+                             device<std::uint8_t>(static_cast<std::size_t>(bytes))};
+  launch_quantize<type>(vector, a);
+  const auto want = quantize_activations(dtype, x.data(), m, k, ldx, global);
+  std::vector<std::uint8_t> scales(static_cast<std::size_t>(bytes), 0);
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t b = 0; b < blocks; ++b)
+      scales[static_cast<std::size_t>(sm1xx::scale_offset(i, b, atoms))] = want->scales.template as<std::uint8_t>()[i * blocks + b];
+  const auto codes = host(a.codes, want->codes.size());
+  equal = equal && host(a.scales, scales.size()) == scales && std::memcmp(codes.data(), want->codes.data(), codes.size()) == 0;
+  std::printf("check quantize %s %s m %lld k %lld ldx %lld global %g%s: %s\n", type == Half::bf16 ? "bf16" : "f16",
+              vector ? "vector" : "elements", (long long)m, (long long)k, (long long)ldx, global, given == 0 ? " (computed)" : "",
+              equal ? "equal" : "DIFFERS");
+  return equal;
+}
+
+// Median seconds of one call, over 7 runs of `calls`.
+template <class F>
+double time(F f, int calls) {
+  cudaEvent_t start, stop;
+  CHECK(cudaEventCreate(&start));
+  CHECK(cudaEventCreate(&stop));
+  for (int i = 0; i < 3; ++i) f();
+  std::vector<float> runs;
+  for (int r = 0; r < 7; ++r) {
+    CHECK(cudaEventRecord(start));
+    for (int i = 0; i < calls; ++i) f();
+    CHECK(cudaEventRecord(stop));
+    CHECK(cudaEventSynchronize(stop));
+    float ms = 0;
+    CHECK(cudaEventElapsedTime(&ms, start, stop));
+    runs.push_back(ms / static_cast<float>(calls));
+  }
+  std::sort(runs.begin(), runs.end());
+  return runs[runs.size() / 2] * 1e-3;
+}
+
+// GB/s, reads and writes counted, of a device copy that moves `bytes` in all.
+double copy_rate(std::uint8_t* from, std::uint8_t* to, std::size_t bytes) {
+  return static_cast<double>(bytes) / 1e9 /
+         time([&] { CHECK(cudaMemcpyAsync(to, from, bytes / 2, cudaMemcpyDeviceToDevice)); }, 20);
+}
+
+}  // namespace
+
+int main() {
+  bool good = true;
+  for (const int unit : {16, 4, 1}) {
+    good &= check_swizzle(unit, 128, 128, 128) && check_swizzle(unit, 1000, 256, 256) && check_swizzle(unit, 333, 276, 288);
+    if (unit < 16) good &= check_swizzle(unit, 2880, 180, 180) && check_swizzle(unit, 129, 91, 92);
+    if (unit < 4) good &= check_swizzle(unit, 2880, 90, 90) && check_swizzle(unit, 1, 1, 1);
+  }
+  for (const float given : {0.0f, 0.01f, -0.01f, -0x1p-90f, -0x1p117f}) {
+    for (const bool vector : {true, false}) {
+      good &= check_quantize<Half::bf16>(vector, 300, 4096, 4096, given) && check_quantize<Half::f16>(vector, 8, 7168, 7200, given);
+      good &= check_quantize<Half::bf16>(vector, 129, 80, 88, given);
+    }
+    good &= check_quantize<Half::bf16>(false, 5, 1003, 1005, given);
+  }
+  std::printf("checks: %s\n", good ? "all equal" : "FAILED");
+
+  const std::size_t half = std::size_t{1} << 30;
+  std::uint8_t *from = device<std::uint8_t>(half), *to = device<std::uint8_t>(half);
+  for (const std::int64_t s : {128, 256, 448, 896, 180}) {
+    const std::int64_t n = (256 << 20) / s / 128 * 128;
+    const double copy = copy_rate(from, to, static_cast<std::size_t>(2 * n * s));
+    const int unit = s % 16 == 0 ? 16 : 4;
+    const double rate = 2.0 * static_cast<double>(n * s) / 1e9 / time([&] { launch_swizzle(unit, {from, s, n, s, to}); }, 20);
+    std::printf("swizzle n %lld s %lld: %.0f GB/s, copy %.0f, share %.3f\n", (long long)n, (long long)s, rate, copy, rate / copy);
+  }
+
+  const std::int64_t most = std::int64_t{16384} * 16384;
+  std::vector<std::uint16_t> values(static_cast<std::size_t>(most));
+  std::mt19937_64 random(1);
+  std::normal_distribution<float> normal;
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = i < (1u << 20) ? f32_to_bf16(normal(random)) : values[i - (1u << 20)];
+  std::uint16_t* x = device(values);
+  float* global = device(std::vector<float>{5.0f / 2688});
+  const cuda::AmaxArgs amax{x, 0, 0, 0, device<std::uint32_t>(kAmaxCtas), device(std::vector<std::uint32_t>{0}), device<float>(1)};
+  struct Shape {
+    std::int64_t m, k;
+  };
+  for (const Shape shape : {Shape{16384, 16384}, Shape{16384, 8192}, Shape{32768, 4096}, Shape{16384, 7168}, Shape{1024, 8192},
+                            Shape{128, 8192}, Shape{8, 8192}}) {
+    const std::int64_t m = shape.m, k = shape.k;
+    const auto bytes = static_cast<std::size_t>(m * k * 2 + m * k / 2 + (m + 127) / 128 * 128 * k / 16);
+    const double copy = copy_rate(from, to, bytes);
+    const double bf16 = time([&] { launch_quantize<Half::bf16>(true, {x, m, k, k, global, from, to}); }, 20);
+    const double f16 = time([&] { launch_quantize<Half::f16>(true, {x, m, k, k, global, from, to}); }, 20);
+    cuda::AmaxArgs a = amax;
+    a.m = m, a.k = k, a.ldx = k;
+    const double find = time([&] { launch_amax<Half::bf16>(true, a); }, 20);
+    const double rate = static_cast<double>(bytes) / 1e9 / bf16;
+    std::printf(
+        "quantize m %lld k %lld: bf16 %.2f us %.0f GB/s, copy %.0f, share %.3f; f16 %.2f us share %.3f; amax %.2f us %.0f GB/s\n",
+        (long long)m, (long long)k, bf16 * 1e6, rate, copy, rate / copy, f16 * 1e6, bf16 / f16 * rate / copy, find * 1e6,
+        static_cast<double>(m * k * 2) / 1e9 / find);
+  }
+  CHECK(cudaDeviceSynchronize());
+  return good ? 0 : 1;
+}

@@ -1,0 +1,229 @@
+// quantize_nvfp4: activations x[m, k] (bf16, fp16) to NVFP4 codes and swizzled scales in one pass, bit-equal to
+// quant/quantize_activation.h; activation_amax: the global of that definition. Both bound by memory.
+//
+// Partition. A lane takes one block of 16 columns. A warp takes 4 blocks (64 columns, one atom) of the 8 rows i, i+1 (+ 32j): it
+// reads whole 128-byte lines of x, writes whole 32-byte sectors of codes, and its 32 scale bytes are neighbours in the atom.
+//
+//   lane = 16·(i % 2) + 4·j + block        scale byte: atom + 16·i + 4·j + block = (atom + 16·(i − i % 2)) + lane
+//
+// A CTA of 8 warps takes 8 neighbouring atoms (512 columns) of those 8 rows. Rows past m and blocks past k get scale 0 and no code.
+//
+// e2m1 without an instruction for it: with p the power of two of max(|x|·r, 1), adding |x|·r to p·2^22 rounds it to a multiple of
+// p/2, which is e2m1's step there; the low bits of the sum are |x|·r in these steps, and the code is that plus 2·log2 p. One FMA,
+// so the product is rounded once. Per element 5 fp32 and 3 integer instructions, and one for its share of the signs.
+// Budget: 256 threads, at most 40 registers (6 CTAs an SM: 48 KB in flight).
+#pragma once
+
+#include "kernels/cuda/ptx/arith.h"
+#include "kernels/cuda/ptx/barrier.h"
+#include "kernels/cuda/ptx/config.h"
+#include "kernels/cuda/ptx/launch.h"
+#include "kernels/cuda/ptx/memory.h"
+#include "kernels/cuda/ptx/pairs.h"
+#include "kernels/cuda/ptx/pointers.h"
+#include "kernels/cuda/ptx/registers.h"
+#include "kernels/cuda/ptx/warp.h"
+#include "pack/sm1xx.h"
+
+namespace swordfish::cuda {
+
+struct QuantizeArgs {
+  ptx::gptr<const std::uint16_t> x;
+  std::int64_t m = 0, k = 0, ldx = 0;  // elements
+  ptx::gptr<const float> global;       // one value
+  ptx::gptr<std::uint8_t> codes;       // [m, ceil(k/2)]
+  ptx::gptr<std::uint8_t> scales;      // ceil(m/128) · ceil(ceil(k/16)/4) atoms
+};
+
+struct AmaxArgs {
+  ptx::gptr<const std::uint16_t> x;
+  std::int64_t m = 0, k = 0, ldx = 0;
+  ptx::gptr<std::uint32_t> partial;  // one word a CTA; content before and after is of no meaning
+  ptx::gptr<std::uint32_t> counter;  // zero before, zero after
+  ptx::gptr<float> global;           // the result
+};
+
+inline constexpr std::int64_t kQuantizeColumns = 512;  // of a CTA
+inline constexpr int kAmaxThreads = 256;
+
+inline ptx::LaunchShape quantize_shape(std::int64_t m, std::int64_t k) {
+  ptx::LaunchShape shape;
+  shape.grid_x = static_cast<std::uint32_t>((m + 127) / 128 * 16 * ((k + kQuantizeColumns - 1) / kQuantizeColumns));
+  shape.threads = 256;
+  return shape;
+}
+
+// Infinity of a 16-bit type: magnitudes at or above it are not finite.
+template <ptx::Half type>
+SF_DEVICE std::uint32_t infinity_bits() {
+  return type == ptx::Half::bf16 ? 0x7f80u : 0x7c00u;
+}
+
+// v in [0, 448] to e4m3, nearest even.
+SF_DEVICE std::uint32_t e4m3_from_f32(float v) {
+  if (v < 0x1p-6f) {  // steps of 2^-9: 2^14 has that step as its last bit
+    return ptx::bits_as<std::uint32_t>(ptx::add_f32(v, 0x1p14f)) - ptx::bits_as<std::uint32_t>(0x1p14f);
+  }
+  const std::uint32_t u = ptx::bits_as<std::uint32_t>(v);
+  return (u + 0x7ffffu + (u >> 20 & 1u) - (120u << 23)) >> 20;
+}
+SF_DEVICE float e4m3_to_f32_positive(std::uint32_t b) {
+  if (b < 8) return ptx::mul_f32(static_cast<float>(b), 0x1p-9f);
+  return ptx::bits_as<float>((b << 20) + (120u << 23));
+}
+
+// 8 columns (4 words) to 8 nibbles. `r22` is r · 2^22.
+template <ptx::Half type>
+SF_DEVICE std::uint32_t encode_e2m1(const std::uint32_t (&w)[4], float r, float r22) {
+  constexpr std::uint32_t kBias = 2 * (127 + 22);  // of the sum's exponent field, shifted to where its lowest bit counts 2
+  std::uint32_t codes = 0;
+  SF_UNROLL
+  for (int e = 0; e < 8; ++e) {
+    const float x = ptx::to_f32<type>(w[e / 2] & 0x7fff7fffu, e % 2);
+    const float p22 = ptx::bits_as<float>(ptx::bits_as<std::uint32_t>(ptx::max_f32(ptx::mul_f32(x, r22), 0x1p22f)) & 0x7f800000u);
+    const std::uint32_t sum = ptx::bits_as<std::uint32_t>(ptx::min_f32(ptx::fma_f32(x, r, p22), 0x1p24f + 6));
+    codes += ((sum & 7u) + (sum >> 22)) << (4 * e);
+  }
+  codes -= kBias * 0x11111111u;
+  // The high bytes of even and of odd columns hold the signs.
+  const std::uint32_t a = ptx::prmt(w[0], w[1], 0x7351), b = ptx::prmt(w[2], w[3], 0x7351);
+  const std::uint32_t even = ptx::prmt(a, b, 0x5410), odd = ptx::prmt(a, b, 0x7632);
+  return codes | (even >> 4 & 0x08080808u) | (odd & 0x80808080u);
+}
+
+template <ptx::Half type, bool kVector>
+SF_KERNEL void SF_LAUNCH_BOUNDS(256) quantize_nvfp4(const QuantizeArgs a) {
+  const std::int64_t blocks = (a.k + 15) / 16, atoms = sm1xx::k_atoms(blocks);
+  const auto strips = static_cast<std::uint32_t>((a.k + kQuantizeColumns - 1) / kQuantizeColumns);
+  const std::uint32_t cta = ptx::ctaid_x(), thread = ptx::tid_x(), lane = thread % 32;
+  const std::uint32_t strip = cta % strips, rows = cta / strips;  // rows: pairs of i, 16 of them a stripe
+  const std::int64_t atom = 8 * static_cast<std::int64_t>(strip) + thread / 32;
+  if (atom >= atoms) return;
+  const std::int64_t stripe = rows / 16, block = 4 * atom + lane % 4;
+  const std::int64_t row = 128 * stripe + 2 * (rows % 16) + lane / 16 + 32 * (lane / 4 % 4);
+  const bool inside = row < a.m && block < blocks;
+
+  std::uint32_t w[2][4] = {};
+  if (inside) {
+    const ptx::gptr<const std::uint16_t> x = a.x + row * a.ldx + 16 * block;
+    if constexpr (kVector) {
+      SF_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const ptx::U32x4 v = ptx::ld_nc<ptx::U32x4>(x + 8 * h);
+        w[h][0] = v.x, w[h][1] = v.y, w[h][2] = v.z, w[h][3] = v.w;
+      }
+    } else {
+      SF_UNROLL
+      for (int e = 0; e < 16; ++e) {
+        if (16 * block + e < a.k) {
+          const std::uint16_t v = x[e];
+          w[e / 8][e % 8 / 2] |= std::uint32_t{v} << (16 * (e % 2));
+        }
+      }
+    }
+  }
+  std::uint32_t top = 0;
+  SF_UNROLL
+  for (int h = 0; h < 2; ++h) SF_UNROLL
+  for (int j = 0; j < 4; ++j) top = ptx::max_u16x2(top, w[h][j] & 0x7fff7fffu);
+  top = top >> 16 > (top & 0xffffu) ? top >> 16 : top & 0xffffu;
+
+  const float global = a.global[0];
+  const float inv = ptx::div_f32(1.0f, global), c = ptx::mul_f32(inv, 1.0f / 6.0f);
+  std::uint32_t scale = 0x7f;
+  const bool finite = top < infinity_bits<type>();
+  if (finite) scale = e4m3_from_f32(ptx::min_f32(ptx::mul_f32(ptx::to_f32<type>(top, 0), c), 448.0f));
+  a.scales[sm1xx::atom_bytes * (stripe * atoms + atom) + 32 * (rows % 16) + lane] = static_cast<std::uint8_t>(scale);
+  if (!inside) return;
+
+  ptx::U32x2 codes{0, 0};
+  if (finite && scale != 0) {
+    const float r = ptx::div_f32(inv, e4m3_to_f32_positive(scale)), r22 = ptx::mul_f32(r, 0x1p22f);
+    codes = {encode_e2m1<type>(w[0], r, r22), encode_e2m1<type>(w[1], r, r22)};
+  }
+  const ptx::gptr<std::uint8_t> to = a.codes + row * ((a.k + 1) / 2) + 8 * block;
+  if constexpr (kVector) {
+    ptx::st(to, codes);
+  } else {
+    SF_UNROLL
+    for (int b = 0; b < 8; ++b)
+      if (16 * block + 2 * b < a.k) to[b] = static_cast<std::uint8_t>((b < 4 ? codes.x : codes.y) >> (8 * (b % 4)));
+  }
+}
+
+// The largest finite magnitude of two elements and `top`, as bits.
+template <ptx::Half type>
+SF_DEVICE std::uint32_t finite_max(std::uint32_t top, std::uint32_t pair) {
+  const std::uint32_t low = pair & 0x7fffu, high = pair >> 16 & 0x7fffu;
+  if (low < infinity_bits<type>() && low > top) top = low;
+  if (high < infinity_bits<type>() && high > top) top = high;
+  return top;
+}
+
+// The largest of the CTA, in every thread of warp 0.
+SF_DEVICE std::uint32_t cta_max(std::uint32_t top, ptx::sptr<std::uint32_t> scratch) {
+  SF_UNROLL
+  for (std::uint32_t lanes = 16; lanes > 0; lanes /= 2) {
+    const std::uint32_t other = ptx::shfl_bfly(top, lanes);
+    top = other > top ? other : top;
+  }
+  const std::uint32_t warp = ptx::tid_x() / 32, lane = ptx::tid_x() % 32;
+  if (lane == 0) scratch[warp] = top;
+  ptx::bar_sync(0);
+  if (warp == 0) {
+    top = 0;
+    if (lane < kAmaxThreads / 32) top = scratch[lane];
+    SF_UNROLL
+    for (std::uint32_t lanes = kAmaxThreads / 64; lanes > 0; lanes /= 2) {
+      const std::uint32_t other = ptx::shfl_bfly(top, lanes);
+      top = other > top ? other : top;
+    }
+  }
+  ptx::bar_sync(0);
+  return top;
+}
+
+// Any grid; CTAs share the rows' chunks of 2,048 columns. The last CTA to end reduces the others' words: a maximum does not depend
+// on the order. kVector: x and ldx are multiples of 16 bytes, k of 8 columns.
+template <ptx::Half type, bool kVector>
+SF_KERNEL void SF_LAUNCH_BOUNDS(kAmaxThreads) activation_amax(const AmaxArgs a) {
+  auto cursor = ptx::dyn_smem();
+  const auto scratch = ptx::carve<std::uint32_t>(cursor, kAmaxThreads / 32 + 1);
+  const std::uint32_t thread = ptx::tid_x();
+  const std::int64_t chunks = (a.k + 2047) / 2048, work = a.m * chunks;
+  std::uint32_t top = 0;
+  for (std::int64_t item = ptx::ctaid_x(); item < work; item += ptx::nctaid_x()) {
+    const std::int64_t column = item % chunks * 2048 + 8 * thread;
+    const ptx::gptr<const std::uint16_t> x = a.x + item / chunks * a.ldx + column;
+    if constexpr (kVector) {
+      if (column < a.k) {
+        const ptx::U32x4 v = ptx::ld_nc<ptx::U32x4>(x);
+        top = finite_max<type>(finite_max<type>(finite_max<type>(finite_max<type>(top, v.x), v.y), v.z), v.w);
+      }
+    } else {
+      for (int e = 0; e < 8; ++e) {
+        if (column + e < a.k) {
+          const std::uint16_t v = x[e];
+          top = finite_max<type>(top, v);
+        }
+      }
+    }
+  }
+  top = cta_max(top, scratch);
+  if (thread == 0) {
+    ptx::st_relaxed(a.partial + ptx::ctaid_x(), top);
+    scratch[kAmaxThreads / 32] = ptx::atom_inc_acq_rel(a.counter, ptx::nctaid_x() - 1);
+  }
+  ptx::bar_sync(0);
+  const std::uint32_t arrived = scratch[kAmaxThreads / 32];
+  if (arrived != ptx::nctaid_x() - 1) return;
+  top = 0;
+  for (std::uint32_t i = thread; i < ptx::nctaid_x(); i += kAmaxThreads) {
+    const std::uint32_t other = ptx::ld_relaxed(a.partial + i);
+    top = other > top ? other : top;
+  }
+  top = cta_max(top, scratch);
+  if (thread == 0) a.global[0] = ptx::max_f32(ptx::div_f32(ptx::to_f32<type>(top, 0), 2688.0f), 0x1p-90f);
+}
+
+}  // namespace swordfish::cuda
