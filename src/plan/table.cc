@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kWeights = "int4 int8 fp4", kZeros = "constant integers offsets",
                            kGroups = "multiple of 16, channelwise, act-order, any row map", kActivations = "bf16 f16",
-                           kLayout = "mma64/1", kVectors = "run: AVX2, SSE4 (x86-64); compiled: AVX-512, NEON";
+                           kLayout = "mma64/1", kVectors = "run: SSE4, AVX2, AVX-512; under qemu-user: NEON";
 
 constexpr Kernel kTable[] = {
     {{"cpu_decode", "cpu (SSE4, AVX2, AVX-512, NEON)", "M <= 8", kWeights, kZeros, kGroups, kActivations, kLayout, kVectors},

@@ -231,6 +231,7 @@ TEST(Gemm, SmallIntegersAreExact) {
 struct Rounds {
   int lanes;
   bool fma;
+  std::int64_t depth;  // columns of one chain of cpu_gemm
   float add(float a, float b, float c) const {
     if (fma) return std::fma(a, b, c);
     const float product = a * b;
@@ -273,12 +274,12 @@ float model_decode(const Weight& w, std::int64_t row, const float* x, Rounds rou
   return total[0];
 }
 
-// A plain model of cpu_gemm: w rounded to fp32, chains of 256 columns, then the chunks in order.
+// A plain model of cpu_gemm: w rounded to fp32, chains of `depth` columns, then the chains in order.
 float model_gemm(const Weight& w, std::int64_t row, const float* x, Rounds rounds) {
   float total = 0;
-  for (std::int64_t begin = 0; begin < w.k(); begin += 256) {
+  for (std::int64_t begin = 0; begin < w.k(); begin += rounds.depth) {
     float chain = 0;
-    for (std::int64_t j = begin; j < std::min(begin + 256, w.k()); ++j) {
+    for (std::int64_t j = begin; j < std::min(begin + rounds.depth, w.k()); ++j) {
       const Element e = w.at(row, j);
       chain = rounds.add(static_cast<float>(e.scale * (e.value - e.zero) + e.offset), x[j], chain);
     }
@@ -324,7 +325,10 @@ TEST(Gemm, ErrorIsThatOfAModelWithTheSameRoundings) {
       for (const auto v : x) xf.push_back(from_bits(DType::f16, v));
       const auto e = expect(w, m, x, DType::f16);
       for_each_target([&](std::int64_t target) {
-        const Rounds rounds{target == HWY_AVX2 ? 2 : target <= HWY_AVX3 ? 4 : 1, target != HWY_SSE4};
+        const Rounds rounds{target == HWY_AVX2   ? 2
+                            : target <= HWY_AVX3 ? 4
+                                                 : 1,
+                            target != HWY_SSE4, target <= HWY_AVX3 ? 128 : 256};
         for (const bool decode : {true, false}) {
           for (const DType y_type : {DType::f32, DType::bf16}) {
             Call c;

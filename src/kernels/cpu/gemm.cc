@@ -11,15 +11,15 @@
 //                        +------+------+------+------+
 //      x, fp32   256 k      ||
 //     +----------------+ +------+------+------+------+
-//   6 | strip of rows  | | tile |      |      |      |   tile: 6 rows × kStrip places in registers, one FMA chain over the chunk,
-//     +----------------+ +------+------+------+------+   then added to the piece's sums
+//   6 | strip of rows  | | tile |      |      |      |   tile: 6 rows × kStrip places in registers, one FMA chain over kDepth
+//     +----------------+ +------+------+------+------+   columns (256; AVX-512: 128), then added to the piece's sums
 //   6 |                | |      |      |      |      |
 //     +----------------+ +------+------+------+------+   sums [rows, 64], fp32
 //
 // Roundings: w = scale·(code − zero) rounded once to fp32 (fma(scale, code, offset) with offsets; targets without FMA, SSE4, round
-// the product first); products are added in fp32, each chunk in order of packed k and then to the sum of the chunks before, ranges
-// of K in order; then the epilogue. A row's result depends neither on M nor on the number of threads. A one-hot x gives the w of
-// above exactly.
+// the product first); products are added in fp32, each kDepth columns in order of packed k and then to the sum of those before,
+// ranges of K in order; then the epilogue. A row's result depends neither on M nor on the number of threads. A one-hot x gives the
+// w of above exactly.
 #include <algorithm>
 #include <cstring>
 
@@ -71,6 +71,8 @@ void GemmXRun(const GemmX&) {}
 constexpr int kVectors =
     HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 ? 2 : 4;  // of a strip of W: 4 where there are 32 registers
 constexpr int kStrip = kVectors * kLanes;                      // places
+// Columns of a strip of W that one pass over x takes: 32 KiB at most, two thirds of an L1 of 48 KiB.
+constexpr std::int64_t kDepth = std::min<std::int64_t>(kChunk * 16, (32 << 10) / (kStrip * 4));
 
 void GemmXRun(const GemmX& a) {
   for (std::int64_t s = a.slice0; s < a.slice1; ++s) {
@@ -212,20 +214,23 @@ void GemmPieceRun(const GemmPiece& p) {
       case CodeType::int8: DequantizeBlock<CodeType::int8>(p, s0, s1, at, scales); break;
       case CodeType::fp4: DequantizeBlock<CodeType::fp4>(p, s0, s1, at, scales); break;
     }
-    const std::int64_t n = 16 * (s1 - s0);
-    const bool first = s0 == p.slice0;
+    const std::int64_t columns = 16 * (s1 - s0);
     for (int strip = 0; strip < 64 / kStrip; ++strip) {
-      const float* b = p.block + strip * (kChunk * 16 * kStrip);
-      for (std::int64_t m = 0; m < p.rows; m += kStripRows) {
-        const float* x = p.x + (m / kStripRows * slices + s0) * 16 * kStripRows;
-        float* sums = p.sums + m * 64 + strip * kStrip;
-        switch (std::min<std::int64_t>(p.rows - m, kStripRows)) {
-          case 1: Tile<1>(x, b, n, first, sums); break;
-          case 2: Tile<2>(x, b, n, first, sums); break;
-          case 3: Tile<3>(x, b, n, first, sums); break;
-          case 4: Tile<4>(x, b, n, first, sums); break;
-          case 5: Tile<5>(x, b, n, first, sums); break;
-          default: Tile<6>(x, b, n, first, sums); break;
+      for (std::int64_t k = 0; k < columns; k += kDepth) {
+        const std::int64_t n = std::min(kDepth, columns - k);
+        const bool first = s0 == p.slice0 && k == 0;
+        const float* b = p.block + strip * (kChunk * 16 * kStrip) + k * kStrip;
+        for (std::int64_t m = 0; m < p.rows; m += kStripRows) {
+          const float* x = p.x + ((m / kStripRows * slices + s0) * 16 + k) * kStripRows;
+          float* sums = p.sums + m * 64 + strip * kStrip;
+          switch (std::min<std::int64_t>(p.rows - m, kStripRows)) {
+            case 1: Tile<1>(x, b, n, first, sums); break;
+            case 2: Tile<2>(x, b, n, first, sums); break;
+            case 3: Tile<3>(x, b, n, first, sums); break;
+            case 4: Tile<4>(x, b, n, first, sums); break;
+            case 5: Tile<5>(x, b, n, first, sums); break;
+            default: Tile<6>(x, b, n, first, sums); break;
+          }
         }
       }
     }
