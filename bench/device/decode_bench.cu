@@ -1,7 +1,12 @@
-// Times and checks the decode kernels on a GPU without the library around them: random packed weights made on the device, every
-// output compared with an fp64 product of the same bytes, calls in CUDA graphs over rotated weight copies; one JSON object a line.
+// Times and checks the decode kernels on a GPU: random packed weights made on the device, every output compared with an fp64
+// product of the same bytes, calls in CUDA graphs over rotated weight copies; one JSON object a line. bench/device/build.sh builds
+// it.
 //
-//   decode_bench [--check] [--time] [--shapes a,b] [--ms 1,8,16] [--only substring] [--seconds limit] --out file.json
+//   decode_bench [--plan] [--check [--quick]] [--time] [--shapes a,b] [--ms 1,8,16] [--only substring] [--seconds limit] --out
+//   file.json
+//
+// --plan goes through plan_decode and launch_decode, as the library does: with --check over formats, shapes and M, with --time over
+// the eight Llama layers. Otherwise single kernels run, those that the file named by the macro VARIANTS lists.
 #include <cuda_runtime.h>
 #include <unistd.h>
 
@@ -12,10 +17,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/ptx/launch.h"
 #include "kernels/cuda/sm80_mma/decode.cuh"
+#include "kernels/cuda/sm80_mma/decode.h"
 #include "pack/mma64.h"
 
 namespace {
@@ -24,13 +31,13 @@ using namespace swordfish;
 using namespace swordfish::mma;
 using ptx::Half;
 
-#define CHECK(call)                                                                                     \
-  do {                                                                                                  \
-    const cudaError_t e_ = (call);                                                                      \
-    if (e_ != cudaSuccess) {                                                                            \
-      std::printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_));                 \
-      std::exit(1);                                                                                     \
-    }                                                                                                   \
+#define CHECK(call)                                                                     \
+  do {                                                                                  \
+    const cudaError_t e_ = (call);                                                      \
+    if (e_ != cudaSuccess) {                                                            \
+      std::printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_)); \
+      std::exit(1);                                                                     \
+    }                                                                                   \
   } while (0)
 
 __device__ std::uint32_t mix(std::uint64_t v) {
@@ -92,7 +99,7 @@ __global__ void fill_x(std::uint16_t* p, int m, int k, int packed_k, std::int64_
   if (mode == 2 && c == k / 3) f *= 1000;
   if (mode == 3) f = static_cast<int>(mix(i + seed) % 5) - 2;
   if (mode == 4) f = c == static_cast<int>(mix(i / ld + seed) % k);
-  if (c >= k) f = 0;  // as the prep kernel leaves it
+  if (c >= k) f = 0;                                  // as the prep kernel leaves it
   if (c >= packed_k) f = __int_as_float(0x7fc00000);  // the gap between rows must never be read
   p[i] = bf16 ? ptx::cvt_x2<Half::bf16>(f, f) : ptx::cvt_x2<Half::f16>(f, f);
 }
@@ -112,7 +119,8 @@ __global__ void reference(DecodeArgs a, Weights weights, bool bf16, int slices, 
   for (int m0 = 0; m0 < a.m; m0 += 8) {
     double sum[8] = {}, sum16[8] = {};
     for (int k = lane; k < k_total; k += 32) {
-      const auto* block = reinterpret_cast<const std::uint8_t*>(a.codes) + (static_cast<std::int64_t>(nb) * a.k_blocks + k / bk) * 2048;
+      const auto* block =
+          reinterpret_cast<const std::uint8_t*>(a.codes) + (static_cast<std::int64_t>(nb) * a.k_blocks + k / bk) * 2048;
       const int q = mma64::code_at(block, bits, ni, k % bk);
       int r = a.row_of_slice ? a.row_of_slice[k / 16] : a.group_shift < 31 ? (k / 16) >> a.group_shift : 0;
       r = min(r, a.rows - 1);
@@ -174,8 +182,8 @@ struct Layer {
   const char* name;
   int n, k;
 };
-const Layer layers[] = {{"l8_qkv", 6144, 4096},    {"l8_o", 4096, 4096},     {"l8_gate_up", 28672, 4096}, {"l8_down", 4096, 14336},
-                        {"l70_qkv", 10240, 8192}, {"l70_o", 8192, 8192},    {"l70_gate_up", 57344, 8192}, {"l70_down", 8192, 28672}};
+const Layer layers[] = {{"l8_qkv", 6144, 4096},   {"l8_o", 4096, 4096},  {"l8_gate_up", 28672, 4096},  {"l8_down", 4096, 14336},
+                        {"l70_qkv", 10240, 8192}, {"l70_o", 8192, 8192}, {"l70_gate_up", 57344, 8192}, {"l70_down", 8192, 28672}};
 
 template <class T>
 T* device(std::size_t count) {
@@ -183,7 +191,9 @@ T* device(std::size_t count) {
   CHECK(cudaMalloc(&p, std::max<std::size_t>(count * sizeof(T), 256)));
   return static_cast<T*>(p);
 }
-int shift_of(PlaneType t) { return t == PlaneType::f32 ? 2 : t == PlaneType::f16 || t == PlaneType::bf16 || t == PlaneType::i16 ? 1 : 0; }
+int shift_of(PlaneType t) {
+  return t == PlaneType::f32 ? 2 : t == PlaneType::f16 || t == PlaneType::bf16 || t == PlaneType::i16 ? 1 : 0;
+}
 
 // One problem with its planes; `copies` weights lie behind each other.
 struct Case {
@@ -220,6 +230,7 @@ void make(Problem& out, const Variant& v, const Case& c, std::uint64_t seed) {
     a.part[0] = {0, 0, c.n, v.half == Half::f16 ? 0x1p-10f : 1.0f};
     a.columns = (c.n + 63) / 64;
   }
+  a.cluster = 1;
   a.group_shift = 31;
   a.rows = 1;
   if (c.group > 0) {
@@ -272,17 +283,27 @@ void make(Problem& out, const Variant& v, const Case& c, std::uint64_t seed) {
 
 std::uint32_t smem_bytes(const Variant& v, const DecodeArgs& a) {
   const int extra = a.extra_kind == Extra::none ? -1 : shift_of(a.extra_type);
-  return v.warps * v.stages * v.slot_bytes[shift_of(a.scale_type)][extra + 1] + (v.weights == Weights::fp4_e4m3 ? v.warps * 512 : 0) +
-         v.m8 * 2048;
+  return v.warps * v.stages * v.slot_bytes[shift_of(a.scale_type)][extra + 1] +
+         (v.weights == Weights::fp4_e4m3 ? v.warps * 512 : 0);
 }
 
-// ctas < 0: clusters of two.
+// The smallest cluster that shares whole columns; 0: none.
+int cluster_of(const DecodeArgs& a, int ctas) {
+  const std::int64_t units = std::int64_t{a.columns} * a.k_blocks;
+  if (units % ctas) return 0;
+  for (int s : {2, 4, 8})
+    if (ctas % s == 0 && a.columns % (ctas / s) == 0) return s;
+  return 0;
+}
+
+// ctas < 0: clusters, as large as columns need.
 void launch(const Variant& v, DecodeArgs a, int ctas, bool pdl, cudaStream_t stream) {
   ptx::LaunchShape shape;
   if (ctas < 0) {
     ctas = -ctas;
-    a.clustered = 1;
-    shape.cluster_x = 2;
+    a.cluster = cluster_of(a, ctas);
+    shape.cluster_x = a.cluster;
+    shape.dynamic_smem += (a.cluster - 1) * v.m8 * 2048;
   }
   const int units = a.columns * a.k_blocks;
   a.units_each = units / ctas;
@@ -382,7 +403,7 @@ void check(const Variant& v, const Case& c, int m, int ctas, int mode, int y_typ
   CHECK(cudaMemset(y_buffer, 0xff, m * a.ldy * 4));
   const std::int64_t units = std::int64_t{a.columns} * a.k_blocks;
   ctas = static_cast<int>(std::min<std::int64_t>(ctas, units));
-  if (ctas < 0 && a.columns % (-ctas / 2)) return;
+  if (ctas < 0 && !cluster_of(a, -ctas)) return;
   if (smem_bytes(v, a) > 232448) return;
   launch(v, a, ctas, pdl, nullptr);
   CHECK(cudaDeviceSynchronize());
@@ -409,8 +430,8 @@ void check_all(const char* only) {
   for (const Variant& v : variants()) {
     if (only && !std::strstr(v.name, only)) continue;
     std::vector<Case> cases;
-    const auto add = [&](int n, int k, int group, PlaneType s, Extra e = Extra::none, PlaneType et = PlaneType::u8, bool bias = false,
-                         int split = 0) {
+    const auto add = [&](int n, int k, int group, PlaneType s, Extra e = Extra::none, PlaneType et = PlaneType::u8,
+                         bool bias = false, int split = 0) {
       Case c;
       c.n = n, c.k = k, c.group = group, c.scale_type = s, c.extra = e, c.extra_type = et, c.bias = bias, c.split_part = split;
       cases.push_back(c);
@@ -498,64 +519,67 @@ void time_all(const std::string& shapes, const std::vector<int>& ms, const char*
           grids = {256};
           if (c.n < 10000) grids = {-256};
           if (c.n == 28672) grids = {256, 224};
+          if (c.n == 6144) grids = {-256, 192};
         } else {
           grids = {128};
           if (c.n == 4096) grids = {-128};
           if (c.n == 6144) grids = {96};
         }
         for (int ctas : grids)
-          for (int pdl = 1; pdl >= 0; --pdl) {
-            if (seconds() > limit) {
-              std::printf("time limit\n");
-              return;
-            }
-            CHECK(cudaMemset(y_buffer, 0xff, std::size_t{2} * m * c.n));
-            launch(v, a, ctas, pdl, nullptr);
-            CHECK(cudaDeviceSynchronize());
-            Errors e;
-            const bool checked = ctas == grids[0] && pdl && layer.n < 12000;
-            if (checked) e = compare(v, a, c.n, c.k);
-            const int calls = std::max(32, c.copies);
-            cudaGraph_t graph;
-            cudaGraphExec_t exec;
-            CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-            for (int i = 0; i < calls; ++i) {
-              DecodeArgs b = a;
-              b.codes += p.code_bytes * (i % c.copies);
-              b.scales += p.scale_bytes * (i % c.copies);
-              if (b.extra) b.extra += p.extra_bytes * (i % c.copies);
-              launch(v, b, ctas, pdl, stream);
-            }
-            CHECK(cudaStreamEndCapture(stream, &graph));
-            CHECK(cudaGraphInstantiate(&exec, graph, 0));
-            CHECK(cudaGraphLaunch(exec, stream));
-            CHECK(cudaStreamSynchronize(stream));
-            usleep(1000);
-            std::vector<float> us;
-            const int replays = layer.n > 20000 ? 15 : 25;
-            for (int i = 0; i < replays; ++i) {
-              CHECK(cudaEventRecord(t0, stream));
+          if (ctas > 0 || cluster_of(a, -ctas))
+            for (int pdl = 1; pdl >= 0; --pdl) {
+              if (seconds() > limit) {
+                std::printf("time limit\n");
+                return;
+              }
+              CHECK(cudaMemset(y_buffer, 0xff, std::size_t{2} * m * c.n));
+              launch(v, a, ctas, pdl, nullptr);
+              CHECK(cudaDeviceSynchronize());
+              Errors e;
+              const bool checked = pdl && layer.n < 12000;
+              if (checked) e = compare(v, a, c.n, c.k);
+              const int calls = std::max(32, c.copies);
+              cudaGraph_t graph;
+              cudaGraphExec_t exec;
+              CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+              for (int i = 0; i < calls; ++i) {
+                DecodeArgs b = a;
+                b.codes += p.code_bytes * (i % c.copies);
+                b.scales += p.scale_bytes * (i % c.copies);
+                if (b.extra) b.extra += p.extra_bytes * (i % c.copies);
+                launch(v, b, ctas, pdl, stream);
+              }
+              CHECK(cudaStreamEndCapture(stream, &graph));
+              CHECK(cudaGraphInstantiate(&exec, graph, 0));
               CHECK(cudaGraphLaunch(exec, stream));
-              CHECK(cudaEventRecord(t1, stream));
               CHECK(cudaStreamSynchronize(stream));
-              float ms_taken;
-              CHECK(cudaEventElapsedTime(&ms_taken, t0, t1));
-              us.push_back(1000 * ms_taken / calls);
+              usleep(1000);
+              std::vector<float> us;
+              const int replays = layer.n > 20000 ? 15 : 25;
+              for (int i = 0; i < replays; ++i) {
+                CHECK(cudaEventRecord(t0, stream));
+                CHECK(cudaGraphLaunch(exec, stream));
+                CHECK(cudaEventRecord(t1, stream));
+                CHECK(cudaStreamSynchronize(stream));
+                float ms_taken;
+                CHECK(cudaEventElapsedTime(&ms_taken, t0, t1));
+                us.push_back(1000 * ms_taken / calls);
+              }
+              std::sort(us.begin(), us.end());
+              CHECK(cudaGraphExecDestroy(exec));
+              CHECK(cudaGraphDestroy(graph));
+              const double median = us[us.size() / 2];
+              std::fprintf(
+                  out_file,
+                  "{\"layer\":\"%s\",\"n\":%d,\"k\":%d,\"m\":%d,\"kernel\":\"%s\",\"group\":%d,\"ctas\":%d,\"pdl\":%d,\"us\":%.2f,"
+                  "\"us_p05\":%.2f,\"us_p95\":%.2f,\"rel_err\":%.6f,\"dequantized_err\":%.6f}\n",
+                  layer.name, c.n, c.k, m, v.name, c.group, ctas, pdl, median, us[us.size() / 20], us[us.size() * 19 / 20],
+                  e.kernel, e.dequantized);
+              std::printf("%-11s m=%-2d %-14s ctas %3d pdl %d  %6.2f us (%.2f..%.2f)", layer.name, m, v.name, ctas, pdl, median,
+                          us.front(), us[us.size() * 19 / 20]);
+              if (checked) std::printf("  err %.5f", e.kernel);
+              std::printf("\n");
             }
-            std::sort(us.begin(), us.end());
-            CHECK(cudaGraphExecDestroy(exec));
-            CHECK(cudaGraphDestroy(graph));
-            const double median = us[us.size() / 2];
-            std::fprintf(out_file,
-                         "{\"layer\":\"%s\",\"n\":%d,\"k\":%d,\"m\":%d,\"kernel\":\"%s\",\"group\":%d,\"ctas\":%d,\"pdl\":%d,\"us\":%.2f,"
-                         "\"us_p05\":%.2f,\"us_p95\":%.2f,\"rel_err\":%.6f,\"dequantized_err\":%.6f}\n",
-                         layer.name, c.n, c.k, m, v.name, c.group, ctas, pdl, median, us[us.size() / 20], us[us.size() * 19 / 20],
-                         e.kernel, e.dequantized);
-            std::printf("%-11s m=%-2d %-14s ctas %3d pdl %d  %6.2f us (%.2f..%.2f)", layer.name, m, v.name, ctas, pdl, median, us.front(),
-                        us[us.size() * 19 / 20]);
-            if (checked) std::printf("  err %.5f", e.kernel);
-            std::printf("\n");
-          }
       }
     }
     std::fflush(stdout);
@@ -563,31 +587,289 @@ void time_all(const std::string& shapes, const std::vector<int>& ms, const char*
   }
 }
 
-#ifndef VARIANTS
-#define VARIANTS "variants.inc"
-#endif
 std::vector<Variant> variants() {
   return {
+#ifdef VARIANTS
 #include VARIANTS
+#endif
   };
+}
+
+// --- through plan and launch
+// ------------------------------------------------------------------------------------------------------
+DType dtype_of(PlaneType t) {
+  constexpr DType types[] = {DType::f16, DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e8m0, DType::u8, DType::i16};
+  return types[static_cast<int>(t)];
+}
+Gpu gpu_of(int sms) {
+  cudaDeviceProp prop;
+  CHECK(cudaGetDeviceProperties(&prop, 0));
+  return {sms ? sms : prop.multiProcessorCount, 10 * prop.major + prop.minor,
+          static_cast<std::int64_t>(prop.sharedMemPerBlockOptin), static_cast<std::int64_t>(prop.sharedMemPerMultiprocessor)};
+}
+struct Packed {
+  PackedView view;
+  std::vector<PackedPart> parts;
+};
+Packed packed(const Problem& p, const Case& c, Weights weights) {
+  const DecodeArgs& a = p.args;
+  Packed out;
+  PackedView& v = out.view;
+  v.code = weights == Weights::int8 ? CodeType::int8 : weights == Weights::int4 ? CodeType::int4 : CodeType::fp4;
+  v.n = c.n, v.k = c.k, v.n_blocks = a.columns, v.k_blocks = a.k_blocks, v.rows = a.rows;
+  v.group_size = c.group > 0 && a.rows > 1 ? c.group : v.packed_k();
+  v.zero = static_cast<int>(a.zero);
+  v.scale_type = dtype_of(c.scale_type);
+  v.codes = a.codes, v.scales = a.scales;
+  if (c.extra == Extra::zeros) v.zeros = a.extra, v.zero_type = dtype_of(c.extra_type);
+  if (c.extra == Extra::offsets) v.offsets = a.extra, v.offset_type = dtype_of(c.extra_type);
+  v.row_of_slice = a.row_of_slice;
+  for (int i = 0; i < a.parts; ++i) {
+    PackedPart part;
+    part.block0 = a.part[i].block0, part.n0 = a.part[i].n0, part.n = a.part[i].n, part.global.value = a.part[i].alpha;
+    out.parts.push_back(part);
+  }
+  return out;
+}
+
+std::byte* workspace;
+constexpr std::size_t workspace_size = std::size_t{64} << 20;
+
+void check_plan(const Case& c, Weights weights, Half half, int m, int sms, int misalign, int y_type, bool gathered) {
+  Variant v{"plan", nullptr, weights, half, 1, Flush::units, 16, 3, {}};
+  Problem p;
+  make(p, v, c, 77 + m + sms);
+  DecodeArgs& a = p.args;
+  Packed w = packed(p, c, weights);
+  w.view.parts = w.parts.data();
+  w.view.n_parts = static_cast<std::int64_t>(w.parts.size());
+  const int packed_k = static_cast<int>(w.view.packed_k());
+  const std::int64_t ldx = c.k + misalign;
+  fill_x<<<(m * ldx + 255) / 256, 256>>>(x_buffer + misalign, m, c.k, c.k, ldx, 0, half == Half::bf16, 9 + m);
+  std::vector<std::uint16_t> raw(m * ldx), x(m * packed_k, 0);
+  CHECK(cudaMemcpy(raw.data(), x_buffer + misalign, 2 * raw.size(), cudaMemcpyDeviceToHost));
+  std::vector<std::int32_t> gather(packed_k, -1);
+  for (int k = 0; k < c.k; ++k) gather[k] = gathered ? static_cast<int>((std::int64_t{k} * 7919 + 13) % c.k) : k;
+  for (int i = 0; i < m; ++i)
+    for (int k = 0; k < packed_k; ++k)
+      if (gather[k] >= 0) x[i * packed_k + k] = raw[i * ldx + gather[k]];
+  auto* x_packed = device<std::uint16_t>(x.size());
+  CHECK(cudaMemcpy(x_packed, x.data(), 2 * x.size(), cudaMemcpyHostToDevice));
+  p.owned.push_back(x_packed);
+  if (gathered) {
+    auto* g = device<std::int32_t>(packed_k);
+    CHECK(cudaMemcpy(g, gather.data(), 4 * gather.size(), cudaMemcpyHostToDevice));
+    p.owned.push_back(g);
+    w.view.gather = g;
+  }
+  const DType x_type = half == Half::bf16 ? DType::bf16 : DType::f16;
+  const Gpu gpu = gpu_of(sms);
+  const std::string why = decode_refuses(w.view, x_type, gpu);
+  const DecodePlan plan = plan_decode(w.view, m, x_type, gpu);
+  DecodeCall call;
+  call.x = x_buffer + misalign, call.ldx = ldx, call.m = m;
+  call.y = y_buffer, call.ldy = c.n + misalign;
+  call.y_type = y_type == 2 ? DType::f32 : y_type == 1 ? DType::bf16 : DType::f16;
+  call.bias = a.bias, call.workspace = workspace, call.workspace_size = workspace_size;
+  CHECK(cudaMemset(workspace, 0xff, workspace_size));
+  CHECK(cudaMemset(y_buffer, 0xff, m * call.ldy * 4));
+  Status s = init_decode_workspace(plan, workspace, nullptr);
+  for (int i = 0; i < 3 && s.ok(); ++i) s = launch_decode(w.view, plan, call);
+  CHECK(cudaDeviceSynchronize());
+  a.x = x_packed, a.ldx = packed_k, a.ldy = call.ldy, a.m = m, a.y_type = y_type;
+  v.half = half;
+  const Errors e = compare(v, a, c.n, packed_k);
+  const bool ok = why.empty() && s.ok() && !e.nan && e.kernel <= 1.1 * e.output + 2e-6;
+  if (!ok) ++failures;
+  if (!ok || std::getenv("VERBOSE"))
+    std::printf(
+        "%s weights %d flush %d m8 %d warps %d ctas %d cluster %d n=%d k=%d g=%d m=%d sms=%d err %.6f output %.6f nan %d %s %s\n",
+        ok ? "ok  " : "FAIL", static_cast<int>(weights), static_cast<int>(plan.flush), plan.m8, plan.warps, plan.ctas, plan.cluster,
+        c.n, c.k, c.group, m, sms, e.kernel, e.output, e.nan, why.c_str(), s.message().c_str());
+}
+
+void check_plans(bool quick) {
+  int count = 0;
+  for (const Weights w : {Weights::int4, Weights::int8, Weights::fp4, Weights::fp4_e4m3})
+    for (const Half half : {Half::bf16, Half::f16}) {
+      const bool integer = w == Weights::int4 || w == Weights::int8;
+      std::vector<Case> cases;
+      for (const int group : {16, 32, 64, 128, 0, -1})
+        for (const auto& [n, k] : {std::pair{256, 1024}, {200, 1000}, {4096, 512}, {6144, 256}, {1088, 2048}}) {
+          Case c;
+          c.n = n, c.k = k, c.group = group;
+          c.scale_type = w == Weights::fp4_e4m3 ? PlaneType::e4m3
+                         : w == Weights::fp4    ? PlaneType::e8m0
+                         : group == 64          ? PlaneType::f32
+                                                : PlaneType::bf16;
+          if (integer && group == 32) c.extra = Extra::offsets, c.extra_type = PlaneType::f16;
+          if (integer && group == 128) c.extra = Extra::zeros;
+          if (n == 200) c.split_part = 72, c.bias = true;
+          cases.push_back(c);
+        }
+      for (const Case& c : cases)
+        for (const int m : {1, 8, 13, 16, 17, 32, 45}) {
+          if (quick && (c.n > 300 || m == 8 || m == 16 || m == 32)) continue;
+          const int y_type = half == Half::bf16 ? 1 : 0;
+          check_plan(c, w, half, m, 0, 0, y_type, false);
+          ++count;
+          if (c.n < 300) {
+            check_plan(c, w, half, m, 24, 3, m & 1 ? 2 : y_type, c.group == -1);
+            check_plan(c, w, half, m, 7, 8, y_type, true);
+            count += 2;
+          }
+        }
+    }
+  std::printf("checked %d plans in %.1f s, %d failures\n", count, seconds(), failures);
+}
+
+struct Format {
+  const char* name;
+  Weights weights;
+  Half half;
+  int group;
+  PlaneType scale;
+  Extra extra;
+};
+const Format formats[] = {{"int4", Weights::int4, Half::bf16, 128, PlaneType::bf16, Extra::none},
+                          {"int4_zeros", Weights::int4, Half::bf16, 128, PlaneType::bf16, Extra::zeros},
+                          {"int4_f16", Weights::int4, Half::f16, 128, PlaneType::f16, Extra::none},
+                          {"int4_act", Weights::int4, Half::bf16, -128, PlaneType::bf16, Extra::none},
+                          {"int4_g32", Weights::int4, Half::bf16, 32, PlaneType::bf16, Extra::none},
+                          {"int8", Weights::int8, Half::bf16, 128, PlaneType::bf16, Extra::none},
+                          {"mxfp4", Weights::fp4, Half::bf16, 32, PlaneType::e8m0, Extra::none},
+                          {"nvfp4", Weights::fp4_e4m3, Half::bf16, 16, PlaneType::e4m3, Extra::none}};
+
+void time_plans(const std::string& shapes, const std::vector<int>& ms, const char* only, double limit) {
+  cudaStream_t stream;
+  CHECK(cudaStreamCreate(&stream));
+  cudaEvent_t t0, t1;
+  CHECK(cudaEventCreate(&t0));
+  CHECK(cudaEventCreate(&t1));
+  const Gpu gpu = gpu_of(0);
+  for (const Layer& layer : layers) {
+    if (!shapes.empty() && ("," + shapes + ",").find(std::string(",") + layer.name + ",") == std::string::npos) continue;
+    for (const Format& f : formats) {
+      if (only && std::strcmp(f.name, only) != 0) continue;
+      Case c;
+      c.n = layer.n, c.k = layer.k, c.group = f.group, c.scale_type = f.scale, c.extra = f.extra;
+      const double bytes = double{1} * c.n * c.k * (f.weights == Weights::int8 ? 1 : 0.5);
+      c.copies = static_cast<int>(std::ceil(250e6 / bytes)) + 1;
+      Variant v{"plan", nullptr, f.weights, f.half, 1, Flush::units, 16, 3, {}};
+      Problem p;
+      make(p, v, c, 7);
+      Packed w = packed(p, c, f.weights);
+      w.view.parts = w.parts.data();
+      w.view.n_parts = 1;
+      std::vector<std::int32_t> identity(c.k);
+      for (int k = 0; k < c.k; ++k) identity[k] = k ^ 1;
+      if (c.group < 0) {
+        auto* g = device<std::int32_t>(c.k);
+        CHECK(cudaMemcpy(g, identity.data(), 4 * identity.size(), cudaMemcpyHostToDevice));
+        p.owned.push_back(g);
+        w.view.gather = g;
+      }
+      for (const int m : ms) {
+        if (seconds() > limit) return;
+        const DecodePlan plan = plan_decode(w.view, m, f.half == Half::bf16 ? DType::bf16 : DType::f16, gpu);
+        fill_x<<<(std::int64_t{m} * c.k + 255) / 256, 256>>>(x_buffer, m, c.k, c.k, c.k, 0, f.half == Half::bf16, 5);
+        DecodeCall call;
+        call.x = x_buffer, call.ldx = c.k, call.m = m, call.y = y_buffer, call.ldy = c.n;
+        call.y_type = f.half == Half::bf16 ? DType::bf16 : DType::f16;
+        call.workspace = workspace, call.workspace_size = workspace_size, call.stream = stream;
+        CHECK(cudaMemset(y_buffer, 0xff, std::size_t{2} * m * c.n));
+        Status s = init_decode_workspace(plan, workspace, stream);
+        if (s.ok()) s = launch_decode(w.view, plan, call);
+        if (!s.ok()) {
+          std::printf("%s\n", s.message().c_str());
+          ++failures;
+          continue;
+        }
+        CHECK(cudaStreamSynchronize(stream));
+        Errors e;
+        DecodeArgs& a = p.args;
+        a.x = x_buffer, a.ldx = c.k, a.ldy = c.n, a.m = m, a.y_type = f.half == Half::bf16;
+        if (c.group > 0) e = compare(v, a, c.n, c.k);
+        for (const bool pdl : {true, false}) {
+          const int calls = std::max(32, c.copies);
+          call.dependent = pdl;
+          cudaGraph_t graph;
+          cudaGraphExec_t exec;
+          CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+          for (int i = 0; i < calls; ++i) {
+            PackedView u = w.view;
+            const int copy = i % c.copies;
+            u.codes = static_cast<const std::byte*>(u.codes) + p.code_bytes * copy;
+            u.scales = static_cast<const std::byte*>(u.scales) + p.scale_bytes * copy;
+            if (u.zeros) u.zeros = static_cast<const std::byte*>(u.zeros) + p.extra_bytes * copy;
+            (void)launch_decode(u, plan, call).ok();
+          }
+          CHECK(cudaStreamEndCapture(stream, &graph));
+          CHECK(cudaGraphInstantiate(&exec, graph, 0));
+          CHECK(cudaGraphLaunch(exec, stream));
+          CHECK(cudaStreamSynchronize(stream));
+          usleep(10000);
+          std::vector<float> us;
+          for (int i = 0; i < (layer.n > 20000 ? 21 : 31); ++i) {
+            CHECK(cudaEventRecord(t0, stream));
+            CHECK(cudaGraphLaunch(exec, stream));
+            CHECK(cudaEventRecord(t1, stream));
+            CHECK(cudaStreamSynchronize(stream));
+            float taken;
+            CHECK(cudaEventElapsedTime(&taken, t0, t1));
+            us.push_back(1000 * taken / calls);
+          }
+          std::sort(us.begin(), us.end());
+          CHECK(cudaGraphExecDestroy(exec));
+          CHECK(cudaGraphDestroy(graph));
+          const double median = us[us.size() / 2];
+          const bool ok = c.group < 0 || (!e.nan && e.kernel <= 1.1 * e.dequantized);
+          std::fprintf(
+              out_file,
+              "{\"layer\":\"%s\",\"n\":%d,\"k\":%d,\"m\":%d,\"weight\":\"%s\",\"group\":%d,\"act\":\"%s\","
+              "\"kernel\":\"sm80_mma/decode\",\"tile_m\":%d,\"warps\":%d,\"ctas\":%d,\"cluster\":%d,\"pdl\":%d,"
+              "\"us\":%.2f,\"us_p05\":%.2f,\"us_p95\":%.2f,\"rel_err\":%.6f,\"dequantized_rel_err\":%.6f,\"bound_ok\":%s}\n",
+              layer.name, c.n, c.k, m, f.name, c.group < 0 ? -c.group : c.group, f.half == Half::bf16 ? "bf16" : "f16", 8 * plan.m8,
+              plan.warps, plan.ctas, plan.cluster, pdl, median, us[us.size() / 20], us[us.size() * 19 / 20], e.kernel,
+              e.dequantized, ok ? "true" : "false");
+          std::printf("%-11s m=%-3d %-10s w%-2d ctas %3d cl %d pdl %d %7.2f us (%.2f..%.2f) err %.5f / %.5f%s\n", layer.name, m,
+                      f.name, plan.warps, plan.ctas, plan.cluster, pdl, median, us.front(), us[us.size() * 19 / 20], e.kernel,
+                      e.dequantized, ok ? "" : " WRONG");
+          if (!ok) ++failures;
+        }
+      }
+    }
+    std::fflush(stdout);
+    std::fflush(out_file);
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  bool do_check = false, do_time = false;
+  bool do_check = false, do_time = false, do_plan = false, quick = false;
   std::string shapes, out = "/dev/null";
   std::vector<int> ms = {1, 8, 16};
   const char* only = nullptr;
   double limit = 150;
   for (int i = 1; i < argc; ++i) {
     const std::string s = argv[i];
-    if (s == "--check") do_check = true;
-    else if (s == "--time") do_time = true;
-    else if (i + 1 < argc && s == "--shapes") shapes = argv[++i];
-    else if (i + 1 < argc && s == "--out") out = argv[++i];
-    else if (i + 1 < argc && s == "--only") only = argv[++i];
-    else if (i + 1 < argc && s == "--seconds") limit = std::atof(argv[++i]);
+    if (s == "--check")
+      do_check = true;
+    else if (s == "--time")
+      do_time = true;
+    else if (s == "--plan")
+      do_plan = true;
+    else if (s == "--quick")
+      quick = true;
+    else if (i + 1 < argc && s == "--shapes")
+      shapes = argv[++i];
+    else if (i + 1 < argc && s == "--out")
+      out = argv[++i];
+    else if (i + 1 < argc && s == "--only")
+      only = argv[++i];
+    else if (i + 1 < argc && s == "--seconds")
+      limit = std::atof(argv[++i]);
     else if (i + 1 < argc && s == "--ms") {
       ms.clear();
       for (char* t = std::strtok(argv[++i], ","); t; t = std::strtok(nullptr, ",")) ms.push_back(std::atoi(t));
@@ -608,10 +890,15 @@ int main(int argc, char** argv) {
   y_buffer = device<std::byte>(std::size_t{4} * 64 * 65536);
   ref_exact = device<double>(64 * 65536);
   ref_rounded = device<double>(64 * 65536);
-  for (const Variant& v : variants())
-    CHECK(cudaFuncSetAttribute(v.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 232448));
-  if (do_check) check_all(only);
-  if (do_time) time_all(shapes, ms, only, limit);
+  for (const Variant& v : variants()) CHECK(cudaFuncSetAttribute(v.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 232448));
+  workspace = device<std::byte>(workspace_size);
+  if (do_plan) {
+    if (do_check) check_plans(quick);
+    if (do_time) time_plans(shapes, ms, only, limit);
+  } else {
+    if (do_check) check_all(only);
+    if (do_time) time_all(shapes, ms, only, limit);
+  }
   std::printf("done after %.1f s\n", seconds());
   return failures != 0;
 }

@@ -45,8 +45,7 @@ SF_DEVICE void int8_pairs(std::uint32_t word, std::uint32_t& low, std::uint32_t&
   const std::uint32_t shifted = word >> 8;
   if constexpr (half == Half::bf16) {
     constexpr int not_and_or = ((~ptx::kLopA & ptx::kLopB) | ptx::kLopC) & 0xff;
-    low = ptx::sub_x2<half>(ptx::and_or(word, 0x007f007fu, kMagic<half>),
-                            ptx::lop3<not_and_or>(word, 0x00800080u, kMagic<half>));
+    low = ptx::sub_x2<half>(ptx::and_or(word, 0x007f007fu, kMagic<half>), ptx::lop3<not_and_or>(word, 0x00800080u, kMagic<half>));
     high = ptx::sub_x2<half>(ptx::and_or(shifted, 0x007f007fu, kMagic<half>),
                              ptx::lop3<not_and_or>(shifted, 0x00800080u, kMagic<half>));
   } else {
@@ -85,8 +84,8 @@ SF_DEVICE void e2m1_fragment(std::uint32_t word, std::uint32_t factor_g, std::ui
   }
 }
 
-// e4m3 scales as 16-bit numbers scale · 2^e4m3_shift; with e2m1_fragment the product is value · scale · 2^(e4m3_shift − e2m1_shift),
-// exact: 2 + 4 significant bits. 448 · 2^118 and 448 · 2^7 are the largest powers of two that stay finite.
+// e4m3 scales as 16-bit numbers scale · 2^e4m3_shift; with e2m1_fragment the product is value · scale · 2^(e4m3_shift −
+// e2m1_shift), exact: 2 + 4 significant bits. 448 · 2^118 and 448 · 2^7 are the largest powers of two that stay finite.
 template <Half half>
 inline constexpr int e4m3_shift = half == Half::bf16 ? 118 : 7;
 
@@ -95,11 +94,11 @@ template <Half half>
 SF_DEVICE std::uint32_t e4m3_pair(std::uint32_t word, int part) {
   const std::uint32_t t = ptx::prmt(word, 0, part ? 0x3424u : 0x1404u);  // each byte in the high half of 16 bits
   if constexpr (half == Half::bf16) {
-    const std::uint32_t bits = ptx::and_or(t >> 4, 0x07f007f0u, t & 0x80008000u);           // scale · 2^−120
-    return ptx::mul_x2<half>(ptx::mul_x2<half>(bits, 0x7f007f00u), 0x77007700u);            // · 2^127 · 2^111
+    const std::uint32_t bits = ptx::and_or(t >> 4, 0x07f007f0u, t & 0x80008000u);  // scale · 2^−120
+    return ptx::mul_x2<half>(ptx::mul_x2<half>(bits, 0x7f007f00u), 0x77007700u);   // · 2^127 · 2^111
   } else {
-    const std::uint32_t bits = ptx::and_or(t >> 1, 0x3f803f80u, t & 0x80008000u);           // scale · 2^−8
-    return ptx::mul_x2<half>(bits, 0x78007800u);                                            // · 2^15
+    const std::uint32_t bits = ptx::and_or(t >> 1, 0x3f803f80u, t & 0x80008000u);  // scale · 2^−8
+    return ptx::mul_x2<half>(bits, 0x78007800u);                                   // · 2^15
   }
 }
 

@@ -2,19 +2,13 @@
 // fragment gets the eight values of its rows, n = 16j + 8r + g as out[j][r], g = lane / 4.
 #pragma once
 
+#include "kernels/cuda/parts/plane_type.h"
 #include "kernels/cuda/ptx/arith.h"
 #include "kernels/cuda/ptx/config.h"
 #include "kernels/cuda/ptx/matrix.h"
 #include "kernels/cuda/ptx/pointers.h"
 
 namespace swordfish::mma {
-
-enum class PlaneType : int { f16, bf16, f32, e4m3, e8m0, u8, i16 };
-
-// log2 of an element's bytes.
-SF_DEVICE int plane_shift(PlaneType type) {
-  return type == PlaneType::f32 ? 2 : type == PlaneType::e4m3 || type == PlaneType::e8m0 || type == PlaneType::u8 ? 0 : 1;
-}
 
 // Exact. e4m3's NaN codes are not told apart (formats refuse them).
 SF_DEVICE float byte_value(PlaneType type, std::uint32_t b) {
@@ -38,8 +32,7 @@ SF_DEVICE void read_plane_row(PlaneType type, ptx::sptr<const std::byte> row, in
       for (int i = 0; i < 8; ++i) out[i >> 1][i & 1] = ptx::to_f32<ptx::Half::f16>(pair[i >> 1], i & 1);
     } else {
       SF_UNROLL
-      for (int i = 0; i < 8; ++i)
-        out[i >> 1][i & 1] = static_cast<float>(static_cast<std::int16_t>(pair[i >> 1] >> 16 * (i & 1)));
+      for (int i = 0; i < 8; ++i) out[i >> 1][i & 1] = static_cast<float>(static_cast<std::int16_t>(pair[i >> 1] >> 16 * (i & 1)));
     }
   } else if (type == PlaneType::f32) {
     const ptx::sptr<const float> at = ptx::cast<const float>(row) + (lane >> 2);

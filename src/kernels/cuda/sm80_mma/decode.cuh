@@ -11,28 +11,30 @@
 //                                 w0…w15      w0…w15          w0…w15       w0…w15
 //
 //   A CTA that holds a column's first unit owns the column. A CTA whose first segment belongs to an earlier CTA's column hands it
-//   over as fp32, and the owner adds the pieces in k order after its own: through the workspace and a flag, or, where two CTAs of a
+//   over as fp32, and the owner adds the pieces in k order after its own: through the workspace and a flag, or, where the CTAs of a
 //   cluster share whole columns (sm_90 and up), through the owner's shared memory and the cluster's barrier. Pieces come first in
-//   their CTAs and owners' incomplete columns last, so the owner seldom waits. CTAs are numbered from the grid's end: an owner waits
-//   only for CTAs that the hardware started before it.
+//   their CTAs and owners' incomplete columns last, so the owner seldom waits. CTAs are numbered from the grid's end: an owner
+//   waits only for CTAs that the hardware started before it.
 //
-// Main loop. Each warp streams its units through its own ring of kStages slots in shared memory: a lane copies (cp.async) the 16-byte
-// pieces of codes that it will consume; x and the scale rows are shared by the warp. One bar.warp.sync a unit makes x visible and
-// frees the previous slot; no CTA barrier except at a segment's end. Weights are operand A (16 rows of W × 16 k), x is operand B
-// (16 k × 8 tokens): half the mma work for M ≤ 8 of the usual way round.
+// Main loop. Each warp streams its units through its own ring of kStages slots in shared memory: a lane copies (cp.async) the
+// 16-byte pieces of codes that it will consume; x and the scale rows are shared by the warp. One bar.warp.sync a unit makes x
+// visible and frees the previous slot; no CTA barrier except at a segment's end. Weights are operand A (16 rows of W × 16 k), x is
+// operand B (16 k × 8 tokens): half the mma work for M ≤ 8 of the usual way round.
 //
 //     slot: | codes 2048 | x: 8·kM8 tokens × 64 k (int8: 32), 16-byte chunks xor-swizzled | scale rows | zero or offset rows |
 //
-// Arithmetic. Codes become exact 16-bit numbers q − base (parts/dequantize.cuh: base −16 for int4, 128 for int8); products add up in
-// fp32 over one scale row, and an mma with A = 1 adds up x over the same k; then total += scale · (sum − (zero − base)·Σx), two fp32
-// fma, and with an offset plane total += offset · Σx. e2m1 has no base and no Σx; with e4m3 scales value · scale is exact in 16 bits
-// and goes into the fragment. Sums over warps and CTAs: fp32, ascending k. y = round(fma(alpha, total, bias)), once, to y's type.
+// Arithmetic. Codes become exact 16-bit numbers q − base (parts/dequantize.cuh: base −16 for int4, 128 for int8); products add up
+// in fp32 over one scale row, and an mma with A = 1 adds up x over the same k; then total += scale · (sum − (zero − base)·Σx), two
+// fp32 fma, and with an offset plane total += offset · Σx. e2m1 has no base and no Σx; with e4m3 scales value · scale is exact in
+// 16 bits and goes into the fragment. Sums over warps and CTAs: fp32, ascending k. y = round(fma(alpha, total, bias)), once, to y's
+// type.
 //
-// Invariants: every warp passes every iteration of a segment (idle ones too), so ring positions agree in the CTA; a slot is refilled
-// only after the barrier that follows its last read; flags are zero before and after every launch; nothing but weights is read
-// before griddepcontrol.wait, nothing is written before it.
+// Invariants: every warp passes every iteration of a segment (idle ones too), so ring positions agree in the CTA; a slot is
+// refilled only after the barrier that follows its last read; flags are zero before and after every launch; nothing but weights is
+// read before griddepcontrol.wait, nothing is written before it.
 //
-// Budget: 16 warps, 1 CTA/SM, ≤ 128 registers; 3 stages of 3.3 KB (M ≤ 8) or 4.4 KB (M ≤ 16) a warp: 160 or 211 KB.
+// Budget: M ≤ 8: 16 warps, 1 CTA/SM, or 8 warps, 2 CTAs/SM, ≤ 128 registers, 3 stages of 3.2 KB a warp: 156 (78) KB. M ≤ 16: the
+// same, 4.3 KB: 209 (104) KB; 12 warps where rows change inside of units. M ≤ 32: 8 warps, 254 registers, 8.5 KB: 204 KB.
 #pragma once
 
 #include "kernels/cuda/parts/dequantize.cuh"
@@ -47,25 +49,17 @@
 #include "kernels/cuda/ptx/pointers.h"
 #include "kernels/cuda/ptx/registers.h"
 #include "kernels/cuda/ptx/warp.h"
+#include "kernels/cuda/sm80_mma/shape.h"
 
 namespace swordfish::mma {
 
 using ptx::gptr;
 using ptx::sptr;
 
-enum class Weights : int {
-  int4,
-  int8,
-  fp4,        // e2m1, scales applied in fp32
-  fp4_e4m3,   // e2m1 with e4m3 scales, applied in the fragment
-};
-enum class Extra : int { none, zeros, offsets };  // what args.extra holds
-
 struct DecodePart {
   std::int32_t block0, n0, n;  // first n64 block, first output column, rows
   float alpha;
 };
-inline constexpr int kMaxParts = 8;
 
 struct DecodeArgs {
   gptr<const std::byte> codes;
@@ -75,48 +69,22 @@ struct DecodeArgs {
   gptr<const std::uint16_t> x;  // [m, packed K], 16-byte aligned, row stride a multiple of 8 elements
   gptr<std::byte> y;
   gptr<const float> bias;
-  gptr<float> pieces;          // [CTAs][8·kM8][64]
-  gptr<std::uint32_t> flags;   // [CTAs]
+  gptr<float> pieces;         // [CTAs][8·kM8][64]
+  gptr<std::uint32_t> flags;  // [CTAs]
   std::int64_t ldx, ldy;
   std::int32_t m;
   std::int32_t columns, k_blocks, rows;
-  std::int32_t group_shift;    // a scale row covers 2^group_shift slices of 16 k; 31: one row
+  std::int32_t group_shift;             // a scale row covers 2^group_shift slices of 16 k; 31: one row
   std::int32_t units_each, units_more;  // a CTA takes units_each units, the first units_more CTAs one more
-  std::int32_t clustered;      // clusters of two CTAs that share whole columns
-  float zero;                  // the zero point where extra is not the zero plane
+  std::int32_t cluster;                 // CTAs of a cluster, which share whole columns (then units_more is 0); 1: none
+  float zero;                           // the zero point where extra is not the zero plane
   PlaneType scale_type, extra_type;
   Extra extra_kind;
-  int y_type;                  // 0 f16, 1 bf16, 2 f32
-  int y_pairs;                 // y, its stride and the parts' first columns allow stores of two elements
+  int y_type;   // 0 f16, 1 bf16, 2 f32
+  int y_pairs;  // y, its stride and the parts' first columns allow stores of two elements
   std::int32_t parts;
   DecodePart part[kMaxParts];
 };
-
-// When the scale is applied.
-enum class Flush : int {
-  units,   // at the end of a unit, where a scale row ends or the warp's share does: rows cover whole units
-  pairs,   // after every two slices: a row covers 32 k
-  slices,  // after any slice, where the next has another row (fp4_e4m3: rows are in the fragments, one a slice)
-};
-
-// What a template instance costs and holds; the host plans with the same numbers.
-template <Weights weights, int kM8, Flush flush>
-struct DecodeShape {
-  static constexpr bool sums = weights == Weights::int4 || weights == Weights::int8;  // Σx is needed
-  static constexpr int slices = weights == Weights::int8 ? 2 : 4;        // k16 slices of a unit
-  static constexpr int chunks = 2 * slices;                              // 16-byte pieces of x a token and unit
-  static constexpr int x_bytes = 8 * kM8 * 16 * chunks;
-  static constexpr int scale_rows = flush == Flush::slices ? slices : flush == Flush::pairs ? slices / 2 : 1;
-  static constexpr int token_stride = 68;                                // floats; 8t + g: no bank conflicts
-  static constexpr int piece_bytes = 8 * kM8 * token_stride * 4;
-};
-// Bytes of a ring slot (a multiple of 128, which the swizzle of x needs) for planes of 2^scale_shift and 2^extra_shift bytes an element (extra_shift < 0: no plane).
-template <class Shape>
-constexpr int slot_bytes(int scale_shift, int extra_shift) {
-  const int rows = (Shape::scale_rows * 64 << scale_shift) + (extra_shift < 0 ? 0 : Shape::scale_rows * 64 << extra_shift);
-  const int bytes = 2048 + Shape::x_bytes + rows, least = Shape::piece_bytes;
-  return ((bytes > least ? bytes : least) + 127) / 128 * 128;
-}
 
 // A warp's share of a segment.
 struct Share {
@@ -136,8 +104,8 @@ struct Feed {
   gptr<const std::byte> codes;   // of this lane's first piece of the next unit
   gptr<const std::byte> scales;  // of the column's first row (Flush::units: this lane's piece of the next row)
   gptr<const std::byte> extra;
-  gptr<const std::uint16_t> x;   // this lane's chunk of its first token
-  std::int32_t rows;             // Flush::slices: the scale row of slice lane % 8, counted from the next unit's first
+  gptr<const std::uint16_t> x;  // this lane's chunk of its first token
+  std::int32_t rows;            // Flush::slices: the scale row of slice lane % 8, counted from the next unit's first
   SF_DEVICE bool live() const { return at.k < at.k_end; }
 };
 
@@ -146,27 +114,28 @@ struct Decode {
   using Shape = DecodeShape<weights, kM8, kFlush>;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr bool kSums = Shape::sums;
-  static constexpr int kRows = 2048 + Shape::x_bytes;     // offset of the scale rows in a slot
-  static constexpr int kTokens = 32 / Shape::chunks;      // tokens whose x the warp copies at once
+  static constexpr int kRows = 2048 + Shape::x_bytes;  // offset of the scale rows in a slot
+  static constexpr int kTokens = 32 / Shape::chunks;   // tokens whose x the warp copies at once
   static constexpr int kPasses = 8 * kM8 / kTokens;
   static constexpr int kFragments = kM8 == 1 ? 1 : kM8 / 2;  // ldmatrix.x4 of x at a time
   static constexpr bool kDynamic = kFlush == Flush::slices && weights != Weights::fp4_e4m3;
-  static constexpr int kInbox = 8 * kM8 * 64 * 4;         // bytes
+  static constexpr int kInbox = 8 * kM8 * 64 * 4;  // bytes
   static constexpr float kBase = weights == Weights::int4 ? -16.0f : 128.0f;
 
   const DecodeArgs& a;
   int lane, warp;
-  // In this warp's first slot: the lane's 16 bytes of the codes, its chunk of x to copy in even and in odd passes, its rows of x for
-  // the first ldmatrix (of each 16 tokens), the scale rows. Kept in registers (ptx::pinned).
+  // In this warp's first slot: the lane's 16 bytes of the codes, its chunk of x to copy in even and in odd passes, its rows of x
+  // for the first ldmatrix (of each 16 tokens), the scale rows. Kept in registers (ptx::pinned).
   sptr<std::byte> codes_at, x_copy[2], rows_at;
   sptr<const std::byte> x_read[kFragments];
   sptr<std::byte> converted;  // fp4_e4m3: four rows of 64 16-bit scales
-  sptr<float> inbox;          // a clustered neighbour's piece, [token][64]
+  sptr<float> inbox;          // the pieces of the cluster's next CTAs, [CTA][token][64]
   int slot_size, scale_shift, extra_shift;
-  std::int32_t group_mask, unit_shift;  // Flush::units: a scale row ends with the units k with k & mask == mask, and is row k >> shift
-  std::uint32_t flushes;                // Flush::slices: the slices after which the scale is applied, 4 bits a unit under way
-  int scale_lanes, extra_lanes;         // 16-byte pieces of a row
-  std::int32_t tokens_left;             // a.m − this lane's first token
+  std::int32_t group_mask,
+      unit_shift;                // Flush::units: a scale row ends with the units k with k & mask == mask, and is row k >> shift
+  std::uint32_t flushes;         // Flush::slices: the slices after which the scale is applied, 4 bits a unit under way
+  int scale_lanes, extra_lanes;  // 16-byte pieces of a row
+  std::int32_t tokens_left;      // a.m − this lane's first token
   ptx::CachePolicy stream;
   float total[kM8][4][4];
   float sum[kM8][4][4];
@@ -195,8 +164,10 @@ struct Decode {
       const std::int32_t last = a.k_blocks * Shape::slices - 1, at = feed.at.k * Shape::slices + (lane & 7);
       const std::int32_t slice = at < last ? at : last;
       std::int32_t row;
-      if (a.row_of_slice) row = a.row_of_slice[slice];
-      else row = slice >> a.group_shift;
+      if (a.row_of_slice)
+        row = a.row_of_slice[slice];
+      else
+        row = slice >> a.group_shift;
       feed.rows = row < a.rows ? row : a.rows - 1;
     }
   }
@@ -263,7 +234,7 @@ struct Decode {
       if constexpr (kFlush == Flush::slices) {
         row = ptx::bits_as<std::int32_t>(ptx::shfl_idx(static_cast<std::uint32_t>(feed.rows), static_cast<std::uint32_t>(r) & 7));
       } else {
-        row = feed.at.k * Shape::scale_rows + r;
+        row = (feed.at.k * Shape::scale_rows + r) >> (a.group_shift - 1);
         row = row < a.rows ? row : a.rows - 1;
       }
       if (r < Shape::scale_rows) ptx::cp_async_cg(to + 512 * pass, plane + ((row * 64 << shift) + 16 * (p & (pieces - 1))));
@@ -271,8 +242,10 @@ struct Decode {
   }
   // Where chunk (8 values of k) of a token lies: swizzled so that the eight rows of an ldmatrix fall into different banks.
   SF_DEVICE static int x_offset(int token, int chunk) {
-    if constexpr (Shape::chunks == 8) return token * 128 + ((chunk ^ (token & 7)) * 16);
-    else return token * 64 + ((chunk ^ (token >> 1 & 3)) * 16);
+    if constexpr (Shape::chunks == 8)
+      return token * 128 + ((chunk ^ (token & 7)) * 16);
+    else
+      return token * 64 + ((chunk ^ (token >> 1 & 3)) * 16);
   }
   // --- arithmetic ---------------------------------------------------------------------------------------------------------------
   SF_DEVICE void clear_sums() {
@@ -341,16 +314,18 @@ struct Decode {
     for (int t = 0; t < kM8; ++t) {
       std::uint32_t bt[2];
       select_x(b, s, t, bt);
-      if constexpr (weights == Weights::fp4_e4m3) ptx::mma_m16n8k16<half>(total[t][j], w, bt);
-      else ptx::mma_m16n8k16<half>(sum[t][j], w, bt);
+      if constexpr (weights == Weights::fp4_e4m3)
+        ptx::mma_m16n8k16<half>(total[t][j], w, bt);
+      else
+        ptx::mma_m16n8k16<half>(sum[t][j], w, bt);
     }
   }
 
   // fp4_e4m3: the unit's scale rows as 16-bit numbers, each lane 8 of the 256.
   SF_DEVICE void convert_rows(int slot) const {
     const ptx::U32x2 in = ptx::ld<ptx::U32x2>(rows_at + (slot + 8 * lane));
-    ptx::st(converted + 16 * lane, ptx::U32x4{e4m3_pair<half>(in.x, 0), e4m3_pair<half>(in.x, 1), e4m3_pair<half>(in.y, 0),
-                                              e4m3_pair<half>(in.y, 1)});
+    ptx::st(converted + 16 * lane,
+            ptx::U32x4{e4m3_pair<half>(in.x, 0), e4m3_pair<half>(in.x, 1), e4m3_pair<half>(in.y, 0), e4m3_pair<half>(in.y, 1)});
     ptx::syncwarp();
   }
 
@@ -427,8 +402,9 @@ struct Decode {
     }
   }
 
-  // --- the end of a segment -------------------------------------------------------------------------------------------------------
-  // Writes this warp's totals to a slot as [token][64 n], and clears them.
+  // --- the end of a segment
+  // ------------------------------------------------------------------------------------------------------- Writes this warp's
+  // totals to a slot as [token][64 n], and clears them.
   SF_DEVICE void put_total(sptr<std::byte> slot) {
     const sptr<float> to = ptx::cast<float>(slot);
     const int g = lane / 4, t2 = 2 * (lane % 4);
@@ -476,7 +452,8 @@ struct Decode {
     v.y = ptx::fma_f32(alpha, v.y, b1);
     const std::int64_t at = token * a.ldy + out;
     if (a.y_pairs && row + 1 < rows) {
-      if (a.y_type == 2) ptx::st(ptx::cast<float>(a.y) + at, v);
+      if (a.y_type == 2)
+        ptx::st(ptx::cast<float>(a.y) + at, v);
       else
         ptx::st(ptx::cast<std::uint16_t>(a.y) + at,
                 a.y_type == 1 ? ptx::cvt_x2<Half::bf16>(v.x, v.y) : ptx::cvt_x2<Half::f16>(v.x, v.y));
@@ -495,31 +472,26 @@ struct Decode {
   }
 
   // Adds the warps' totals of units [from, to) of the CTA's line, all of one column, and stores them or hands them to the column's
-  // owner.
-  SF_DEVICE void finish_segment(sptr<const std::byte> totals, std::int32_t column, std::int32_t from, std::int32_t to,
+  // owner. True if it has waited for the cluster's pieces.
+  SF_DEVICE bool finish_segment(sptr<const std::byte> totals, std::int32_t column, std::int32_t from, std::int32_t to,
                                 std::int32_t cta) const {
     const std::int32_t column_end = (column + 1) * a.k_blocks;
-    const bool owner = from == column * a.k_blocks, whole = to == column_end;
+    const bool owner = from == column * a.k_blocks, whole = to == column_end, clustered = a.cluster > 1;
     const int thread = 32 * warp + lane;
     ptx::dptr<float> outbox{};
-    if (a.clustered && !(owner && whole)) {
-      ptx::cluster_wait();  // the neighbour runs
-      if (owner) {
-        ptx::cluster_arrive_relaxed();
-        ptx::cluster_wait();  // its piece is here
-      } else {
-        outbox = ptx::mapa(inbox, ptx::cluster_ctarank() ^ 1);
-      }
+    if (clustered && !owner) {
+      const std::int32_t away = cta - column * a.k_blocks / a.units_each;  // CTAs are numbered against the cluster's ranks
+      outbox = ptx::mapa(inbox + (away - 1) * (kInbox / 4), ptx::cluster_ctarank() + static_cast<std::uint32_t>(away));
     }
+    if (clustered && owner && !whole) ptx::cluster_wait();  // the pieces are here
     for (int i = thread; i < 32 * a.m; i += kThreads) {
-      const int token = i >> 5, n = 2 * (i & 31);
+      const int token = i >> 5, n = 2 * (i & 31), at = token * 64 + n;
       ptx::F32x2 v{0, 0};
       SF_UNROLL
       for (int w = 0; w < kWarps; ++w)
         add(v, ptx::ld<ptx::F32x2>(totals + (w * kStages * slot_size + 4 * (token * Shape::token_stride + n))));
-      const int at = token * 64 + n;
       if (!owner) {
-        if (a.clustered) {
+        if (clustered) {
           ptx::st_cluster(outbox + at, v.x);
           ptx::st_cluster(outbox + (at + 1), v.y);
         } else {
@@ -528,10 +500,10 @@ struct Decode {
         continue;
       }
       if (!whole) {
-        if (a.clustered) {
-          add(v, ptx::ld<ptx::F32x2>(inbox + at));
-        } else {
-          for (std::int32_t c = cta + 1; first_unit(c) < column_end; ++c) {
+        for (std::int32_t c = cta + 1; first_unit(c) < column_end; ++c) {
+          if (clustered) {
+            add(v, ptx::ld<ptx::F32x2>(inbox + ((c - cta - 1) * (kInbox / 4) + at)));
+          } else {
             while (ptx::ld_acquire(a.flags + c) == 0) {
             }
             add(v, ptx::ld<ptx::F32x2>(a.pieces + (static_cast<std::int64_t>(c) * (kInbox / 4) + at)));
@@ -540,20 +512,23 @@ struct Decode {
       }
       store_pair(column, token, n, v);
     }
-    if (owner && whole) return;
-    if (a.clustered) {
+    if (owner && whole) return false;
+    if (clustered) {
       if (!owner) ptx::cluster_arrive();
-      return;
+      return owner;
     }
     ptx::bar_sync(0);
     if (thread == 0) {
-      if (!owner) ptx::red_add_release(a.flags + cta, 1);
+      if (!owner)
+        ptx::red_add_release(a.flags + cta, 1);
       else
         for (std::int32_t c = cta + 1; first_unit(c) < column_end; ++c) ptx::st_relaxed(a.flags + c, 0);
     }
+    return false;
   }
 
-  // --- the whole ------------------------------------------------------------------------------------------------------------------
+  // --- the whole
+  // ------------------------------------------------------------------------------------------------------------------
   SF_DEVICE void run(sptr<std::byte> smem) {
     const auto cta = static_cast<std::int32_t>(ptx::nctaid_x() - 1 - ptx::ctaid_x());
     std::int32_t position = first_unit(cta);
@@ -566,7 +541,7 @@ struct Decode {
     group_mask = unit_shift < 31 ? (1 << (unit_shift > 0 ? unit_shift : 0)) - 1 : 0x7fffffff;
     const sptr<std::byte> rings = ptx::carve<std::byte>(smem, static_cast<std::size_t>(kWarps * kStages * slot_size));
     const sptr<std::byte> ring = rings + warp * kStages * slot_size;
-    inbox = ptx::carve<float>(smem, a.clustered ? kInbox / 4 : 0);
+    inbox = ptx::carve<float>(smem, static_cast<std::size_t>((a.cluster - 1) * (kInbox / 4)));
     if constexpr (weights == Weights::fp4_e4m3) converted = ptx::carve<std::byte>(smem, kWarps * 512) + warp * 512;
     stream = ptx::policy_evict_first();
     scale_lanes = ptx::pinned(4 << scale_shift);
@@ -575,8 +550,8 @@ struct Decode {
     tokens_left = ptx::pinned(a.m - lane / Shape::chunks);
     codes_at = ptx::pinned(ring + 16 * lane);
     rows_at = ptx::pinned(ring + kRows);
-    // Pass i of x is kTokens · i tokens on, 512 bytes: with 8 chunks a token that is 4 tokens, chunk ^ 4 in odd passes; else the swizzle
-    // repeats.
+    // Pass i of x is kTokens · i tokens on, 512 bytes: with 8 chunks a token that is 4 tokens, chunk ^ 4 in odd passes; else the
+    // swizzle repeats.
     const int x_to = x_offset(lane / Shape::chunks, lane % Shape::chunks);
     x_copy[0] = ptx::pinned(ring + (2048 + x_to));
     x_copy[1] = Shape::chunks == 8 ? ptx::pinned(ring + (2048 + (x_to ^ 64))) : x_copy[0];
@@ -584,8 +559,8 @@ struct Decode {
     const int read = kM8 == 1 ? lane & 7 : (lane & 7) + 8 * (lane >> 4);
     SF_UNROLL
     for (int f = 0; f < kFragments; ++f)
-      x_read[f] = ptx::pinned(
-          ring + (2048 + x_offset(16 * f + read < a.m ? 16 * f + read : 0, kM8 == 1 ? lane >> 3 : lane >> 3 & 1)));
+      x_read[f] =
+          ptx::pinned(ring + (2048 + x_offset(16 * f + read < a.m ? 16 * f + read : 0, kM8 == 1 ? lane >> 3 : lane >> 3 & 1)));
 
     Feed feed;
     feed.column = position / a.k_blocks;
@@ -607,7 +582,7 @@ struct Decode {
       if (early.live()) copy<true, false>(early, i * slot_size);
       step(early);
     }
-    if (a.clustered) ptx::cluster_arrive_relaxed();
+    if (a.cluster > 1) ptx::cluster_arrive_relaxed();
     ptx::griddep_wait();
     SF_NO_UNROLL
     for (int i = 0; i < kStages - 1; ++i) {
@@ -625,6 +600,7 @@ struct Decode {
     }
 
     const bool hands_over = position != column * a.k_blocks;
+    bool fresh = true;
     int slot = 0, refill = (kStages - 1) * slot_size;  // offsets in the ring
     for (;;) {
       do {
@@ -640,11 +616,17 @@ struct Decode {
         slot += slot_size;
         slot = slot == kStages * slot_size ? 0 : slot;
       } while (--at.turns > 0);
+      ptx::syncwarp();  // every lane has read the slot
       put_total(rings + (warp * kStages * slot_size + refill));
       ptx::bar_sync(0);
-      finish_segment(rings + refill, column, position, end - rest, cta);
+      if (fresh && a.cluster > 1) {
+        ptx::cluster_wait();                             // all of the cluster run
+        if (!hands_over) ptx::cluster_arrive_relaxed();  // nothing will come from here
+      }
+      fresh = false;
+      const bool waited = finish_segment(rings + refill, column, position, end - rest, cta);
       if (rest == 0) {
-        if (a.clustered && hands_over) ptx::cluster_wait();
+        if (a.cluster > 1 && !waited) ptx::cluster_wait();
         return;
       }
       position = end - rest;
