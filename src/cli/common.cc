@@ -172,6 +172,15 @@ OpenOptions InputOptions::open_options() const {
   return {names.at(gptq_v1_zeros)};
 }
 
+CLI::Validator pattern_validator() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        const Result<Pattern> compiled = Pattern::compile(text, "--layers");
+        return compiled.ok() ? std::string() : compiled.status().message();
+      },
+      "PCRE2");
+}
+
 void add_input(CLI::App& command, InputOptions& input, bool with_layers) {
   command.add_option("path", input.path, "Checkpoint folder, .safetensors or .gguf file, or a file written by `swordfish pack`")
       ->required();
@@ -180,17 +189,18 @@ void add_input(CLI::App& command, InputOptions& input, bool with_layers) {
                   "How to read ambiguous GPTQ v1 zero points: refuse, lane, unmasked or word")
       ->check(CLI::IsMember({"refuse", "lane", "unmasked", "word"}))
       ->capture_default_str();
-  if (with_layers)
-    command.add_option("--layers", input.layers, "Only layers whose name contains a match of this regular expression (PCRE2)");
+  if (with_layers) {
+    command.add_option("--layers", input.layers, "Only layers whose name contains a match of this regular expression (PCRE2)")
+        ->check(pattern_validator());
+  }
 }
 
 Result<std::vector<std::size_t>> select_layers(const Source& source, const std::string& pattern) {
   std::vector<std::size_t> selected;
   if (source.layers().empty()) return unavailable("nothing in this input can be packed: it holds no quantized layer");
-  const Result<Pattern> compiled = Pattern::compile(pattern, "--layers");
-  if (!compiled.ok()) return Status(Code::invalid_argument, compiled.status().message());
+  SF_ASSIGN(const Pattern compiled, Pattern::compile(pattern, "--layers"));
   for (std::size_t i = 0; i < source.layers().size(); ++i) {
-    SF_ASSIGN(const bool found, compiled->search(source.layers()[i].name));
+    SF_ASSIGN(const bool found, compiled.search(source.layers()[i].name));
     if (found) selected.push_back(i);
   }
   if (selected.empty()) return invalid_argument("--layers '{}' matches none of the {} layers", pattern, source.layers().size());

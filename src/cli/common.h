@@ -87,6 +87,7 @@ struct InputOptions {
   OpenOptions open_options() const;
 };
 void add_input(CLI::App& command, InputOptions& input, bool with_layers);
+CLI::Validator pattern_validator();  // a regular expression that does not compile is bad usage
 // Indices of the layers whose name the pattern is found in; a pattern that does not compile, or matches nothing, is a usage error.
 Result<std::vector<std::size_t>> select_layers(const Source& source, const std::string& pattern);
 

@@ -67,7 +67,8 @@ void add_quantize(CLI::App& app, int& exit) {
   command->add_option("--scale-type", s->options.scale_type, "int4, int8: bf16, fp16 or fp32")
       ->transform(CLI::CheckedTransformer(types))
       ->default_str("bf16");
-  command->add_option("--layers", s->options.layers, "Only modules whose path contains a match of this regular expression (PCRE2)");
+  command->add_option("--layers", s->options.layers, "Only modules whose path contains a match of this regular expression (PCRE2)")
+      ->check(pattern_validator());
   command->add_flag("--force", s->options.force, "Replace an earlier result");
   command->add_option("--threads", s->options.threads, "0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();
   add_format(*command, s->format);

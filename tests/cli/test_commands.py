@@ -82,7 +82,9 @@ def test_verify_layers_and_kernel(swordfish, data):
     assert report["summary"]["layers"] >= 1 and all(r["name"].endswith("q_proj") for r in report["layers"])
     assert all(c["kernel"] == "reference" for r in report["layers"] for c in r["checks"])
     assert swordfish("verify", data(GPTQ), "--layers", "no_such_layer")[0] == 2
-    assert swordfish("verify", data(GPTQ), "--layers", "(")[0] == 2
+    for command in (["verify"], ["pack", "-o", "unused"], ["dequantize", "-o", "unused"], ["explain"], ["bench"]):
+        code, _, err = swordfish(command[0], data(GPTQ), *command[1:], "--layers", "(")
+        assert code == 2 and "--layers" in err
     assert swordfish("verify", data(GPTQ), "--kernel", "no_such_kernel")[0] in (2, 4)
     assert swordfish("verify", data(GPTQ), "--device", "cuda:7")[0] == 4
     assert swordfish("verify", data(GPTQ), "--device", "tpu")[0] == 2
