@@ -103,7 +103,7 @@ TEST(Cutlass, ProductsThroughItsLayoutAreRight) {
 TEST(Cutlass, FixturesThroughItsLayoutAreRight) {
   std::mt19937_64 random(12);
   int layers = 0, folders = 0;
-  for (const std::string root : {std::string(SWORDFISH_SHARED) + "/fixtures", std::string(SWORDFISH_TEST_DATA) + "/fixtures"}) {
+  for (const std::string& root : {std::string(SWORDFISH_SHARED) + "/fixtures", std::string(SWORDFISH_TEST_DATA) + "/fixtures"}) {
     if (!std::filesystem::is_directory(root)) continue;
     for (const auto& entry : std::filesystem::directory_iterator(root)) {
       std::string path = entry.path().string();
