@@ -72,8 +72,8 @@ SF_DEVICE void st(T* p, const V& v) {
 SF_DEVICE std::uint32_t shared_u32(const void* p) { return static_cast<std::uint32_t>(__cvta_generic_to_shared(p)); }
 
 // The same value, through a shuffle (whole warps) of what differs by lane: compilers then keep it in a register, where they would
-// otherwise compute it again at every use in a loop, and take it for different in each lane. The latter matters: where a cp.async with
-// a cache policy has an address with a uniform part, ptxas 13.0 writes illegal operands ([R+UR0], desc[UR1]).
+// otherwise compute it again at every use in a loop, and take it for different in each lane. The latter matters: where a cp.async
+// with a cache policy has an address with a uniform part, ptxas 13.0 writes illegal operands ([R+UR0], desc[UR1]).
 SF_DEVICE int pinned(int v) {
   int lane;
   asm("mov.u32 %0, %%laneid;" : "=r"(lane));
