@@ -60,7 +60,7 @@ class AllocationGuard {
 class MemoryFolder {
  public:
   MemoryFolder() {
-    for (const char* base : {"/dev/shm", std::getenv("TMPDIR"), "/tmp"}) {
+    for (const char* base : {"/dev/shm", static_cast<const char*>(std::getenv("TMPDIR")), "/tmp"}) {
       if (base == nullptr) continue;
       root_ = std::string(base) + "/swordfish_fuzz_XXXXXX";
       if (::mkdtemp(root_.data()) != nullptr) return;

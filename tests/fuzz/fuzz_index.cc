@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const fuzz::AllocationGuard guard(size);
   const Result<Container> container = open_safetensors_folder(folder.root(), "", "");
   if (!container.ok()) {
-    const std::string& message = container.status().message();
+    const std::string message = container.status().message();
     fuzz::check(message.find(folder.root()) != std::string::npos, "the message names the index or a shard");
     return 0;
   }
