@@ -30,13 +30,18 @@
 
 #include "hwy/foreach_target.h"
 
+#include "hwy/cache_control.h"
 #include "kernels/cpu/vector-inl.h"
 
 #ifndef SWORDFISH_KERNELS_CPU_DECODE_ONCE
 #define SWORDFISH_KERNELS_CPU_DECODE_ONCE
 namespace swordfish::cpu {
 constexpr int kMaxRows = 8;
-constexpr int kRun = 8;           // slices
+constexpr int kRun = 8;  // slices
+// Bytes of codes fetched ahead: the tiles of a run read every other 256 bytes, which hardware prefetchers follow badly. 8 KiB took
+// 20–45 % off the time on Zen 3; 4 and 16 KiB took less. May point past
+// the end: a prefetch cannot fault.
+constexpr int kPrefetch = 8192;
 constexpr int kSliceFloats = 80;  // of the table of x: 5 numbers × 4 t × 4 copies
 
 struct DecodePiece {
@@ -199,8 +204,11 @@ HWY_INLINE void RunTile(const std::uint8_t* HWY_RESTRICT codes, int n, int g, co
     }
   }
   codes += 64 * g;
-  for (int slice = 0; slice < n; ++slice, codes += kBytes, x += x_stride)
+  for (int slice = 0; slice < n; ++slice, codes += kBytes, x += x_stride) {
+    for (int i = 0; i < kG; ++i)
+      for (int half = 0; half < kBytes; half += 512) hwy::Prefetch(codes + kPrefetch + 64 * i + half);
     for (int u = 0; u < kSteps; ++u) MultiplyWords<kCode, kR, kG>(codes + 16 * kT * u, x + u * kStepFloats, acc);
+  }
   for (int i = 0; i < kG; ++i) {
     for (int h = 0; h < 2; ++h) {
       const int c = 8 * h + g + i;

@@ -32,7 +32,10 @@ std::uint64_t ReadLoop(const std::byte* p, std::size_t bytes) {
 float FmaLoop(std::int64_t n) {
   const hn::ScalableTag<float> d;
   const auto x = hn::Set(d, 0.999f), y = hn::Set(d, 0.001f);
-  auto a0 = y, a1 = y, a2 = y, a3 = y, a4 = y, a5 = y, a6 = y, a7 = y, a8 = y, a9 = y, a10 = y, a11 = y;
+  // Different starts: equal chains would be merged into one.
+  auto a0 = hn::Set(d, 0.0f), a1 = hn::Set(d, 0.1f), a2 = hn::Set(d, 0.2f), a3 = hn::Set(d, 0.3f), a4 = hn::Set(d, 0.4f),
+       a5 = hn::Set(d, 0.5f), a6 = hn::Set(d, 0.6f), a7 = hn::Set(d, 0.7f), a8 = hn::Set(d, 0.8f), a9 = hn::Set(d, 0.9f),
+       a10 = hn::Set(d, 1.1f), a11 = hn::Set(d, 1.2f);
   for (std::int64_t i = 0; i < n; ++i) {
     a0 = hn::MulAdd(a0, x, y);
     a1 = hn::MulAdd(a1, x, y);
