@@ -110,7 +110,7 @@ bool check_quantize(bool vector, std::int64_t m, std::int64_t k, std::int64_t ld
   const std::int64_t blocks = (k + 15) / 16, atoms = sm1xx::k_atoms(blocks), bytes = (m + 127) / 128 * atoms * sm1xx::atom_bytes;
   const std::int64_t row_bytes = (k + 1) / 2;
   float global = given;
-  float* g = device<float>(1);
+  float* g = device<float>(3);
   const std::uint16_t* dx = device(x);
   bool equal = true;
   if (given == 0) {
@@ -119,10 +119,12 @@ bool check_quantize(bool vector, std::int64_t m, std::int64_t k, std::int64_t ld
     const cuda::AmaxArgs a{dx, m, k, ldx, device<std::uint32_t>(kAmaxCtas), counter, g};
     for (int repeat = 0; repeat < 2; ++repeat) {  // the counter returns to zero by itself
       launch_amax<type>(vector, a);
-      equal = equal && host(g, 1)[0] == global && host(counter, 1)[0] == 0;
+      const ActivationScale scale = activation_scale(global);
+      equal = equal && host(g, 3) == std::vector<float>{scale.global, scale.inv, scale.c} && host(counter, 1)[0] == 0;
     }
   } else {
-    CHECK(cudaMemcpy(g, &global, sizeof global, cudaMemcpyHostToDevice));
+    const ActivationScale scale = activation_scale(global);
+    CHECK(cudaMemcpy(g, &scale, sizeof scale, cudaMemcpyHostToDevice));
   }
   const cuda::QuantizeArgs a{dx,
                              m,
@@ -206,8 +208,9 @@ int main() {
   std::normal_distribution<float> normal;
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = i < (1u << 20) ? f32_to_bf16(normal(random)) : values[i - (1u << 20)];
   std::uint16_t* x = device(values);
-  float* global = device(std::vector<float>{5.0f / 2688});
-  const cuda::AmaxArgs amax{x, 0, 0, 0, device<std::uint32_t>(kAmaxCtas), device(std::vector<std::uint32_t>{0}), device<float>(1)};
+  const ActivationScale scale = activation_scale(5.0f / 2688);
+  float* global = device(std::vector<float>{scale.global, scale.inv, scale.c});
+  const cuda::AmaxArgs amax{x, 0, 0, 0, device<std::uint32_t>(kAmaxCtas), device(std::vector<std::uint32_t>{0}), device<float>(3)};
   struct Shape {
     std::int64_t m, k;
   };

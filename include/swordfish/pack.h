@@ -28,8 +28,8 @@ std::string_view name(Layout layout);  // "mma64/1", "sm1xx-blockscaled/1"
 // A row range of a fused weight with its own global. Parts are padded apart: each starts at its own block of rows: 64 in mma64/1
 // (codes and planes), 128 in sm1xx-blockscaled/1 (scales; codes are not padded).
 struct PackedPart {
-  std::string name;         // module path of the part
-  std::int64_t n0 = 0;      // first row in the fused (unpadded) output
+  std::string name;     // module path of the part
+  std::int64_t n0 = 0;  // first row in the fused (unpadded) output
   std::int64_t n = 0;
   std::int64_t block0 = 0;  // first block of rows
   Global global;
@@ -42,21 +42,21 @@ struct PackedPart {
 struct PackedView {
   Layout layout = Layout::mma64_1;
   CodeType code = CodeType::int4;
-  std::int64_t n = 0;            // output features: sum over parts
-  std::int64_t k = 0;            // input features
-  std::int64_t n_blocks = 0;     // n64 blocks, padding of each part included
-  std::int64_t k_blocks = 0;     // blocks along packed K
-  std::int64_t rows = 0;         // scale rows
-  std::int64_t group_size = 0;   // columns a scale row in packed K when row_of_slice is absent: slice s (16 columns) uses row
-                                 // min(16·s / group_size, rows−1); a power of two ≥ 16, or packed K when there is one row
-  int zero = 8;                  // constant zero point when `zeros` is null
+  std::int64_t n = 0;           // output features: sum over parts
+  std::int64_t k = 0;           // input features
+  std::int64_t n_blocks = 0;    // n64 blocks, padding of each part included
+  std::int64_t k_blocks = 0;    // blocks along packed K
+  std::int64_t rows = 0;        // scale rows
+  std::int64_t group_size = 0;  // columns a scale row in packed K when row_of_slice is absent: slice s (16 columns) uses row
+                                // min(16·s / group_size, rows−1); a power of two ≥ 16, or packed K when there is one row
+  int zero = 8;                 // constant zero point when `zeros` is null
   DType scale_type = DType::f16;
-  DType zero_type = DType::u8;    // u8, or i16 (only where a zero point exceeds 255)
+  DType zero_type = DType::u8;  // u8, or i16 (only where a zero point exceeds 255)
   DType offset_type = DType::f16;
-  const void* codes = nullptr;    // n_blocks · k_blocks · 2048 bytes
-  const void* scales = nullptr;   // [n_blocks, rows, 64] scale_type
-  const void* zeros = nullptr;    // [n_blocks, rows, 64] zero_type, or null
-  const void* offsets = nullptr;  // [n_blocks, rows, 64] offset_type, or null
+  const void* codes = nullptr;                 // n_blocks · k_blocks · 2048 bytes
+  const void* scales = nullptr;                // [n_blocks, rows, 64] scale_type
+  const void* zeros = nullptr;                 // [n_blocks, rows, 64] zero_type, or null
+  const void* offsets = nullptr;               // [n_blocks, rows, 64] offset_type, or null
   const std::int32_t* row_of_slice = nullptr;  // [packed K / 16] scale row of each k16 slice, or null when regular
   const std::int32_t* gather = nullptr;        // [packed K] x column of each packed column, −1 for padding; null: identity
   const PackedPart* parts = nullptr;           // host memory always
@@ -105,9 +105,9 @@ class PackedFile {
     PackedView shape;  // pointers null
     std::vector<PackedPart> parts;
     std::vector<std::string> weight_names;  // of each part's dense weight in the checkpoint, for `dequantize`
-    std::string bias;  // tensor name in the file, or empty
-    std::int64_t experts = 0;  // 0: a plain matrix
-    std::string scheme;        // of the checkpoint it came from
+    std::string bias;                       // tensor name in the file, or empty
+    std::int64_t experts = 0;               // 0: a plain matrix
+    std::string scheme;                     // of the checkpoint it came from
     std::uint64_t bytes = 0;
   };
   // True when `path` is a safetensors file whose metadata names a Swordfish layout.
@@ -129,9 +129,10 @@ class PackedFile {
 };
 
 struct PackOptions {
-  std::string layers;         // PCRE2 pattern searched in layer names; empty: all
-  bool fuse = false;          // pack q|k|v and gate|up as one weight each
-  bool force = false;         // replace an existing file
+  Layout layout = Layout::mma64_1;  // sm1xx_blockscaled_1 leaves out what is not FP4 with scales per 16 or 32, with a note
+  std::string layers;               // PCRE2 pattern searched in layer names; empty: all
+  bool fuse = false;                // pack q|k|v and gate|up as one weight each
+  bool force = false;               // replace an existing file
   int threads = 0;
 };
 struct PackReport {

@@ -23,10 +23,10 @@
 namespace swordfish {
 namespace {
 
-constexpr std::int64_t kTileK = 256;      // columns of one tile: 64 × 256 bytes stay in L1
-constexpr std::int64_t kStretch = 2048;   // columns of one task
-constexpr std::int64_t kQuad = 4;         // n64 columns of one task
-constexpr std::int64_t kGatherRows = 16;  // rows whose whole K is held at once when columns are permuted
+constexpr std::int64_t kTileK = 64;      // columns of one tile: with source and output it takes a quarter of a 32 KiB L1
+constexpr std::int64_t kStretch = 2048;  // columns of one task
+constexpr std::int64_t kQuad = 4;        // n64 columns of one task
+constexpr std::int64_t kTurn = 16;       // rows and columns that transpose_16 turns
 
 // One plane of the packed weight while it is filled.
 struct PlaneOut {
@@ -128,49 +128,44 @@ class Packer {
         const std::int64_t k0 = kb * block_k, k = std::min(blocks * block_k, part.k - k0);
         part.codes->read(n0, n, k0, k, tile.data(), kTileK);
         copy_planes(part, nb, n0, n, kb, blocks);
-        if (n < mma64::block_n || k < blocks * block_k) pad(part, nb, n, kb, blocks, k, tile);
-        store(nb, kb, blocks, tile);
+        if (n < mma64::block_n || k < blocks * block_k) pad(part, nb, n, kb, blocks, k, tile.data(), kTileK);
+        store(nb, kb, blocks, tile.data(), kTileK);
       }
     }
   }
 
+  // One n64 column whose columns of K are permuted. Sixteen rows at a time are turned into columns of 16 bytes, so that a packed
+  // column is fetched with one load, and turned back (a byte at a time this is 4 times slower).
   void pack_permuted(std::int64_t nb) const {
     const PackedView& v = out_.view;
     const QuantTensor& part = part_of(nb);
-    const std::int64_t block_k = v.block_k(), step = kTileK / block_k;
     const std::int64_t n0 = first_row(nb), n = std::min(mma64::block_n, part.n - n0);
     copy_planes(part, nb, n0, n, 0, v.k_blocks);
-    const auto k = static_cast<std::size_t>(part.k), packed_k = static_cast<std::size_t>(v.packed_k());
-    // Some source rows in their own order, then the whole n64 column in packed order.
-    const auto source = std::make_unique_for_overwrite<std::uint8_t[]>(kGatherRows * k);
-    const auto column = std::make_unique_for_overwrite<std::uint8_t[]>(mma64::block_n * packed_k);
-    for (std::int64_t i0 = 0; i0 < n; i0 += kGatherRows) {
-      const std::int64_t rows = std::min(kGatherRows, n - i0);
+    const auto k = static_cast<std::size_t>(ceil_div(part.k, kTurn) * kTurn), packed_k = static_cast<std::size_t>(v.packed_k());
+    std::vector<std::uint8_t> source(kTurn * k), columns(kTurn * k);  // [16][k] and [k][16]
+    const auto packed = std::make_unique_for_overwrite<std::uint8_t[]>(mma64::block_n * packed_k);
+    std::array<const std::uint8_t*, kTurn> from;
+    for (std::int64_t i0 = 0; i0 < n; i0 += kTurn) {
       for (std::int64_t k0 = 0; k0 < part.k; k0 += kTileK) {
-        part.codes->read(n0 + i0, rows, k0, std::min(kTileK, part.k - k0), source.get() + k0, k);
+        part.codes->read(n0 + i0, std::min(kTurn, n - i0), k0, std::min(kTileK, part.k - k0), source.data() + k0, k);
       }
-      for (std::int64_t i = 0; i < rows; ++i) {
-        const std::uint8_t* from = source.get() + static_cast<std::size_t>(i) * k;
-        std::uint8_t* to = column.get() + static_cast<std::size_t>(i0 + i) * packed_k;
-        for (std::size_t j = 0; j < packed_k; ++j) to[j] = from[std::max(order_.gather[j], 0)];  // padding is overwritten below
+      for (std::size_t k0 = 0; k0 < k; k0 += kTurn) {
+        for (std::size_t i = 0; i < kTurn; ++i) from[i] = source.data() + i * k + k0;
+        transpose_16(from.data(), columns.data() + kTurn * k0, kTurn);
+      }
+      for (std::size_t j0 = 0; j0 < packed_k; j0 += kTurn) {
+        // Padding takes any column here and its own code below.
+        for (std::size_t j = 0; j < kTurn; ++j) from[j] = columns.data() + kTurn * std::max(order_.gather[j0 + j], 0);
+        transpose_16(from.data(), packed.get() + static_cast<std::size_t>(i0) * packed_k + j0, packed_k);
       }
     }
-    alignas(64) Tile tile;
-    for (std::int64_t kb = 0; kb < v.k_blocks; kb += step) {
-      const std::int64_t blocks = std::min(step, v.k_blocks - kb);
-      for (std::int64_t i = 0; i < n; ++i) {
-        std::memcpy(tile.data() + i * kTileK, column.get() + static_cast<std::size_t>(i) * packed_k + kb * block_k,
-                    static_cast<std::size_t>(blocks * block_k));
-      }
-      pad(part, nb, n, kb, blocks, blocks * block_k, tile);
-      store(nb, kb, blocks, tile);
-    }
+    pad(part, nb, n, 0, v.k_blocks, v.packed_k(), packed.get(), packed_k);
+    store(nb, 0, v.k_blocks, packed.get(), packed_k);
   }
 
-  void store(std::int64_t nb, std::int64_t kb, std::int64_t blocks, const Tile& tile) const {
+  void store(std::int64_t nb, std::int64_t kb, std::int64_t blocks, const std::uint8_t* tile, std::size_t stride) const {
     const PackedView& v = out_.view;
-    pack_blocks(code_bits(v.code), tile.data(), kTileK, blocks,
-                out_.codes.as<std::uint8_t>() + mma64::block_offset(nb, kb, v.k_blocks));
+    pack_blocks(code_bits(v.code), tile, stride, blocks, out_.codes.as<std::uint8_t>() + mma64::block_offset(nb, kb, v.k_blocks));
   }
 
   // The scale rows that begin in these blocks of K.
@@ -197,7 +192,7 @@ class Packer {
 
   // Writes neutral codes over everything in the tile that is no code of the source: rows from n, columns from k, gathered padding.
   void pad(const QuantTensor& part, std::int64_t nb, std::int64_t n, std::int64_t kb, std::int64_t blocks, std::int64_t k,
-           Tile& tile) const {
+           std::uint8_t* tile, std::size_t stride) const {
     const std::int64_t width = blocks * out_.view.block_k(), k0 = kb * out_.view.block_k(), n0 = first_row(nb);
     for (std::int64_t j0 = 0; j0 < width; j0 += mma64::slice_k) {
       std::array<std::uint8_t, mma64::slice_k> padding{};  // which columns of the slice
@@ -212,7 +207,7 @@ class Packer {
       for (std::int64_t i = 0; i < n; ++i) {
         const std::uint8_t code = neutral(part, n0 + i, row);
         for (std::size_t j = 0; j < padding.size(); ++j) {
-          if (padding[j]) tile[static_cast<std::size_t>(i * kTileK + j0) + j] = code;
+          if (padding[j]) tile[static_cast<std::size_t>(i) * stride + static_cast<std::size_t>(j0) + j] = code;
         }
       }
     }
@@ -220,7 +215,7 @@ class Packer {
     const std::uint8_t code =
         static_cast<std::uint8_t>(part.zeros ? default_zero(part.code) : std::clamp(part.zero, 0, (1 << code_bits(part.code)) - 1));
     for (std::int64_t i = n; i < mma64::block_n; ++i) {
-      std::memset(tile.data() + i * kTileK, code, static_cast<std::size_t>(width));
+      std::memset(tile + static_cast<std::size_t>(i) * stride, code, static_cast<std::size_t>(width));
     }
   }
 

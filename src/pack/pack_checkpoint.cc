@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "formats/patterns.h"
 #include "pack/packed_writer.h"
+#include "pack/sm1xx_pack.h"
 
 namespace swordfish {
 namespace {
@@ -53,7 +54,7 @@ class CheckpointPacker {
       for (const std::size_t layer : unit.members)
         announced.push_back(describe({layers_[layer].name, {layer}}));  // if they do not fit
     }
-    SF_ASSIGN(PackedWriter writer, PackedWriter::create(out, options_.force, announced));
+    SF_ASSIGN(PackedWriter writer, PackedWriter::create(out, options_.force, announced, options_.layout));
     SF_TRY(report_progress());
     for (const Unit& unit : units_) SF_TRY(pack_unit(unit, writer));
     for (const Unit& unit : written_) SF_TRY(write_bias(unit, writer));
@@ -82,6 +83,16 @@ class CheckpointPacker {
         if (found) selected.push_back(i);
       }
       if (selected.empty()) return invalid_argument("{}: no layer's name matches '{}'", source_.path, options_.layers);
+    }
+    if (options_.layout == Layout::sm1xx_blockscaled_1) {
+      std::erase_if(selected, [&](std::size_t i) {
+        if (layers_[i].code == CodeType::fp4) return false;
+        report_.notes.push_back(fmt::format("{}: {}: {} codes are not packed in layout {}", source_.path, layers_[i].name,
+                                            name(layers_[i].code), name(options_.layout)));
+        return true;
+      });
+      if (selected.empty())
+        return unavailable("{}: no FP4 layer, which is all that layout {} holds", source_.path, name(options_.layout));
     }
     std::map<std::string, std::size_t> parts;  // of each fused module, in the whole checkpoint
     for (const LayerInfo& layer : layers_) ++parts[layer.fused_into];
@@ -137,7 +148,8 @@ class CheckpointPacker {
 
   Result<PackedWeight> pack_parts(std::span<const QuantTensor> parts, const std::string& name) {
     const Seconds timer(report_.pack_seconds);
-    return pack(parts, name, options_.threads);
+    return options_.layout == Layout::mma64_1 ? pack(parts, name, options_.threads)
+                                              : pack_blockscaled(parts, name, options_.threads);
   }
 
   Status write(const Unit& unit, std::int64_t expert, const PackedWeight& weight, PackedWriter& writer) {

@@ -33,8 +33,8 @@ struct FileLayer {
 // One layer of the metadata, checked against the container's tensors.
 class LayerReader {
  public:
-  LayerReader(const Container& container, const std::string& path, std::size_t number)
-      : container_(container), path_(path), what_(fmt::format("{}: {}, layer {}", path, kLayersKey, number)) {}
+  LayerReader(const Container& container, const std::string& path, Layout layout, std::size_t number)
+      : container_(container), path_(path), layout_(layout), what_(fmt::format("{}: {}, layer {}", path, kLayersKey, number)) {}
 
   Status read(const simdjson::dom::element& json, PackedFile::Layer& layer, FileLayer& file) {
     SF_TRY(text(json, "name", layer.name));
@@ -43,6 +43,7 @@ class LayerReader {
     std::string code;
     SF_TRY(text(json, "code", code));
     PackedView& v = layer.shape;
+    v.layout = layout_;
     bool known = false;
     for (const CodeType type : {CodeType::int4, CodeType::int8, CodeType::fp4}) {
       if (code != name(type)) continue;
@@ -121,7 +122,7 @@ class LayerReader {
       read.n0 = v.n;
       read.block0 = v.n_blocks;
       v.n += read.n;
-      v.n_blocks += ceil_div(read.n, mma64::block_n);
+      v.n_blocks += ceil_div(read.n, block_rows(layout_));
       layer.parts.push_back(std::move(read));
     }
     if (layer.parts.empty()) return malformed("{}: expected one part or more, found none", what_);
@@ -158,20 +159,32 @@ class LayerReader {
     SF_TRY(integer(json, "zero", std::numeric_limits<std::int16_t>::min(), std::numeric_limits<std::int16_t>::max(), zero));
     v.zero = static_cast<int>(zero);
 
-    // Shapes and types that the file chooses: k_blocks and rows, and the element types of the three planes.
     const auto at = [&](const char* leaf) { return container_.find(entry + '.' + leaf); };
     const Tensor* codes = at("codes");
     const Tensor* scales = at("scales");
     if (codes == nullptr || scales == nullptr) {
       return malformed("{}: tensor '{}.{}' is missing", what_, printable(entry), codes == nullptr ? "codes" : "scales");
     }
-    if (codes->shape.size() != 3 || scales->shape.size() != 3) {
-      const Tensor& t = codes->shape.size() != 3 ? *codes : *scales;
+    SF_TRY(layout_ == Layout::mma64_1 ? read_mma64(entry, *codes, *scales, v) : read_blockscaled(*scales, v));
+    for (PackedPlane& plane : packed_planes(v)) {
+      const Tensor* tensor = find(entry + '.' + plane.leaf);
+      if (tensor == nullptr) continue;
+      SF_TRY(check(*tensor, plane.dtype, plane.shape));
+      out.planes.emplace_back(std::move(plane), tensor);
+    }
+    return {};
+  }
+
+  // Shapes and types that the file chooses: k_blocks and rows, and the element types of the three planes.
+  Status read_mma64(const std::string& entry, const Tensor& codes, const Tensor& scales, PackedView& v) const {
+    const auto at = [&](const char* leaf) { return container_.find(entry + '.' + leaf); };
+    if (codes.shape.size() != 3 || scales.shape.size() != 3) {
+      const Tensor& t = codes.shape.size() != 3 ? codes : scales;
       return malformed("{}: tensor '{}': expected 3 dimensions, found {}", what_, printable(t.name), shape_text(t.shape));
     }
-    v.k_blocks = codes->shape[1];
-    v.rows = scales->shape[1];
-    SF_TRY(choose_type("scales", scales, {DType::f16, DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e8m0}, v.scale_type));
+    v.k_blocks = codes.shape[1];
+    v.rows = scales.shape[1];
+    SF_TRY(choose_type("scales", &scales, {DType::f16, DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e8m0}, v.scale_type));
     SF_TRY(choose_type("zero points", at("zeros"), {DType::u8, DType::i16}, v.zero_type));
     SF_TRY(choose_type("offsets", at("offsets"), {DType::f16, DType::bf16, DType::f32}, v.offset_type));
     const bool gathered = at("gather") != nullptr, irregular = at("row_of_slice") != nullptr;
@@ -184,7 +197,7 @@ class LayerReader {
     }
     if (gathered ? v.packed_k() < v.k || v.packed_k() > std::numeric_limits<std::int32_t>::max()
                  : v.k_blocks != ceil_div(v.k, v.block_k())) {
-      return malformed("{}: tensor '{}': {} blocks along K do not fit K = {}", what_, printable(codes->name), v.k_blocks, v.k);
+      return malformed("{}: tensor '{}': {} blocks along K do not fit K = {}", what_, printable(codes.name), v.k_blocks, v.k);
     }
     if (!irregular) {
       const std::int64_t g = v.group_size;
@@ -194,13 +207,18 @@ class LayerReader {
     } else if (v.group_size != 0) {
       return malformed("{}: group_size {} beside row_of_slice; expected 0", what_, v.group_size);
     }
-    for (PackedPlane& plane : packed_planes(v)) {
-      const Tensor* tensor = find(entry + '.' + plane.leaf);
-      if (tensor == nullptr) continue;
-      SF_TRY(check(*tensor, plane.dtype, plane.shape));
-      out.planes.emplace_back(std::move(plane), tensor);
-    }
     return {};
+  }
+
+  // The file chooses the group size and the type of the scales; shapes follow.
+  Status read_blockscaled(const Tensor& scales, PackedView& v) const {
+    if (v.code != CodeType::fp4 || v.zero != 0 || (v.group_size != 16 && v.group_size != 32)) {
+      return malformed("{}: {} codes, zero {}, group_size {}; layout {} has fp4, 0 and 16 or 32", what_, name(v.code), v.zero,
+                       v.group_size, name(layout_));
+    }
+    v.rows = ceil_div(v.k, v.group_size);
+    v.k_blocks = sm1xx::k_atoms(v.rows);
+    return choose_type("scales", &scales, {DType::f8_e4m3, DType::f8_e8m0}, v.scale_type);
   }
 
   Status choose_type(std::string_view plane, const Tensor* tensor, std::initializer_list<DType> allowed, DType& out) const {
@@ -214,6 +232,7 @@ class LayerReader {
 
   const Container& container_;
   const std::string& path_;
+  Layout layout_;
   std::string what_;
 };
 
@@ -280,8 +299,10 @@ Result<PackedFile> PackedFile::open(const std::string& path) {
   const auto& metadata = impl->container.metadata;
   const auto layout = metadata.find(kLayoutKey), list = metadata.find(kLayersKey);
   if (layout == metadata.end()) return unsupported("{}: not a packed file: its metadata has no '{}'", path, kLayoutKey);
-  if (layout->second != name(Layout::mma64_1)) {
-    return unsupported("{}: layout '{}'; this version reads {}", path, printable(layout->second), name(Layout::mma64_1));
+  const bool blockscaled = layout->second == name(Layout::sm1xx_blockscaled_1);
+  if (!blockscaled && layout->second != name(Layout::mma64_1)) {
+    return unsupported("{}: layout '{}'; this version reads {} and {}", path, printable(layout->second), name(Layout::mma64_1),
+                       name(Layout::sm1xx_blockscaled_1));
   }
   if (list == metadata.end()) return malformed("{}: its metadata has no '{}'", path, kLayersKey);
   SF_ASSIGN(const Json json, Json::parse(list->second, fmt::format("{}: {}", path, kLayersKey)));
@@ -292,7 +313,8 @@ Result<PackedFile> PackedFile::open(const std::string& path) {
   }
   std::size_t tensors = 0;
   for (const auto layer : layers) {
-    LayerReader reader(impl->container, impl->path, impl->layers.size());
+    LayerReader reader(impl->container, impl->path, blockscaled ? Layout::sm1xx_blockscaled_1 : Layout::mma64_1,
+                       impl->layers.size());
     impl->layers.emplace_back();
     impl->files.emplace_back();
     SF_TRY(reader.read(layer, impl->layers.back(), impl->files.back()));

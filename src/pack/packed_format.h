@@ -12,9 +12,14 @@
 //   <entry>.row_of_slice     I32                               [packed K / 16 rounded up to 16]   where groups are irregular
 //   <layer>.bias             F32                               [n] or [experts, n]         where the layer has one
 //
+// That is layout mma64/1. In sm1xx-blockscaled/1 (pack/sm1xx.h) every layer is fp4, and an entry has two tensors:
+//
+//   <entry>.codes            U8                                [n, ceil(k/2)]
+//   <entry>.scales           F8_E4M3, F8_E8M0                  [n_blocks, k_blocks, 512]   atoms
+//
 // Biases come last in the file; all other tensors begin at a multiple of 64 bytes. __metadata__ holds strings:
 //
-//   "swordfish.layout"       "mma64/1"
+//   "swordfish.layout"       "mma64/1" or "sm1xx-blockscaled/1", one for the whole file
 //   "swordfish.version"      of the program that wrote the file
 //   "swordfish.layers"       a JSON array with one object a layer:
 //     {"name": text, "scheme": text, "code": "int4" | "int8" | "fp4", "k": K, "experts": 0 or their number,
@@ -30,6 +35,7 @@
 #include <vector>
 
 #include "pack/packed_weight.h"
+#include "pack/sm1xx.h"
 #include "swordfish/dtype.h"
 #include "swordfish/pack.h"
 
@@ -52,8 +58,15 @@ struct PackedPlane {
   Buffer PackedWeight::*buffer;
 };
 
+// Rows of a block of scales (and, in mma64/1, of codes).
+inline std::int64_t block_rows(Layout layout) { return layout == Layout::mma64_1 ? mma64::block_n : sm1xx::atom_n; }
+
 // Every plane that a weight of this shape can have, in file order. Types come from the view; codes and scales are always there.
 inline std::vector<PackedPlane> packed_planes(const PackedView& v) {
+  if (v.layout == Layout::sm1xx_blockscaled_1) {
+    return {{"codes", DType::u8, {v.n, ceil_div(v.k, 2)}, &PackedWeight::codes},
+            {"scales", v.scale_type, {v.n_blocks, v.k_blocks, sm1xx::atom_bytes}, &PackedWeight::scales}};
+  }
   const std::int64_t slices = v.packed_k() / mma64::slice_k;
   const std::vector<std::int64_t> plane{v.n_blocks, v.rows, mma64::block_n};
   return {{"codes", DType::i32, {v.n_blocks, v.k_blocks, mma64::block_bytes / 4}, &PackedWeight::codes},

@@ -46,8 +46,8 @@ std::string layer_text(const PackedWriter::Layer& layer, const std::string& entr
   return head.substr(0, head.size() - 1) + ",\"entries\":[" + entries + "]}";
 }
 
-std::string header_text(const std::string& layers, const std::string& tensors) {
-  const Json metadata{{kLayoutKey, name(Layout::mma64_1)}, {kVersionKey, SWORDFISH_VERSION}, {kLayersKey, '[' + layers + ']'}};
+std::string header_text(Layout layout, const std::string& layers, const std::string& tensors) {
+  const Json metadata{{kLayoutKey, name(layout)}, {kVersionKey, SWORDFISH_VERSION}, {kLayersKey, '[' + layers + ']'}};
   return "{\"__metadata__\":" + dump(metadata) + (tensors.empty() ? "" : ",") + tensors + '}';
 }
 
@@ -57,13 +57,13 @@ void add_element(std::string& list, const std::string& element) {
 }
 
 // The longest that the header can become: every optional plane, numbers of the most digits. Only counts, holds one layer at a time.
-std::uint64_t longest_header(const std::vector<PackedWriter::Layer>& layers) {
+std::uint64_t longest_header(Layout layout, const std::vector<PackedWriter::Layer>& layers) {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   constexpr float longest_number = -std::numeric_limits<float>::denorm_min();
   PackedView widest;
   widest.n_blocks = widest.k_blocks = widest.rows = std::int64_t{1} << 50;
   widest.scale_type = DType::f8_e4m3;  // the longest name
-  std::uint64_t size = header_text("", "").size();
+  std::uint64_t size = header_text(layout, "", "").size();
   for (const auto& layer : layers) {
     std::string entries, tensors;
     const std::vector<PackedPart> parts(layer.parts.size(), {"", 0, 0, 0, {longest_number, Global::Op::multiply}});
@@ -82,11 +82,12 @@ std::uint64_t longest_header(const std::vector<PackedWriter::Layer>& layers) {
 
 }  // namespace
 
-Result<PackedWriter> PackedWriter::create(const std::string& path, bool force, const std::vector<Layer>& announced) {
+Result<PackedWriter> PackedWriter::create(const std::string& path, bool force, const std::vector<Layer>& announced, Layout layout) {
   PackedWriter writer;
   writer.path_ = path;
+  writer.layout_ = layout;
   SF_ASSIGN(writer.file_, io::AtomicFile::create(path, force));
-  const std::uint64_t longest = (8 + longest_header(announced) + kDataAlignment - 1) / kDataAlignment * kDataAlignment - 8;
+  const std::uint64_t longest = (8 + longest_header(layout, announced) + kDataAlignment - 1) / kDataAlignment * kDataAlignment - 8;
   writer.reserved_ = std::min(longest, kHeaderLimit);  // finish() finds out whether the real one fits
   return writer;
 }
@@ -136,7 +137,7 @@ Status PackedWriter::add_bias(const Layer& layer, const std::vector<float>& valu
 }
 
 Status PackedWriter::finish() {
-  std::string header = header_text(layers_, tensors_);
+  std::string header = header_text(layout_, layers_, tensors_);
   if (header.size() > reserved_) {
     return unsupported("{}: these layers need a header of {} bytes, more than the {} of a safetensors file; pack fewer at a time",
                        path_, header.size(), reserved_);

@@ -33,8 +33,10 @@ class PackedWriter {
     std::vector<Part> parts;
   };
 
-  // The file appears at `path` when finish() succeeds, else never. `announced`: all layers that may be added.
-  static Result<PackedWriter> create(const std::string& path, bool force, const std::vector<Layer>& announced);
+  // The file appears at `path` when finish() succeeds, else never. `announced`: all layers that may be added. `layout`: of every
+  // weight that comes.
+  static Result<PackedWriter> create(const std::string& path, bool force, const std::vector<Layer>& announced,
+                                     Layout layout = Layout::mma64_1);
   std::uint64_t data_bytes() const { return end_; }
   // Writes the planes of a plain layer (expert 0), or of one expert; experts come in order, layers one after the other.
   Status add_entry(const Layer& layer, std::int64_t expert, const PackedWeight& weight);
@@ -46,6 +48,7 @@ class PackedWriter {
   Status append(const std::string& name, DType dtype, const std::vector<std::int64_t>& shape, const void* data, std::size_t size);
 
   std::string path_;
+  Layout layout_ = Layout::mma64_1;
   std::unique_ptr<io::AtomicFile> file_;
   std::uint64_t reserved_ = 0;  // bytes for the JSON header
   std::uint64_t end_ = 0;       // of the data section so far

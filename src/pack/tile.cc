@@ -1,7 +1,8 @@
-// pack_blocks with the compiler's 16-byte vectors: every step is one interleave that SSE2 and NEON have as one instruction, so the
-// baseline of the machine is enough and nothing is dispatched at run time.
+// pack_blocks and transpose_16 with the compiler's 16-byte vectors: every step is one interleave that SSE2 and NEON have as one
+// instruction, so the baseline of the machine is enough and nothing is dispatched at run time.
 #include "pack/tile.h"
 
+#include <array>
 #include <cstring>
 
 #include "pack/mma64.h"
@@ -81,6 +82,20 @@ void pack_blocks(int bits, const std::uint8_t* tile, std::size_t stride, std::in
       }
     }
   }
+}
+
+void transpose_16(const std::uint8_t* const columns[16], std::uint8_t* out, std::size_t stride) {
+  std::array<Bytes, 16> a, b;
+  for (std::size_t j = 0; j < 16; ++j) a[j] = load(columns[j]);
+  // Seen as one run of 256 bytes, each round moves the bits of a byte's index on by one place; four of them swap row and column.
+  for (int round = 0; round < 4; ++round) {
+    for (std::size_t j = 0; j < 8; ++j) {
+      b[2 * j] = interleave_lower(a[j], a[j + 8]);
+      b[2 * j + 1] = interleave_upper(a[j], a[j + 8]);
+    }
+    a = b;
+  }
+  for (std::size_t i = 0; i < 16; ++i) std::memcpy(out + i * stride, &a[i], sizeof(Bytes));
 }
 
 }  // namespace swordfish

@@ -10,4 +10,7 @@ namespace swordfish {
 // [0, blocks · mma64::block_k(bits)); for bits = 4 every code is at most 15. out: blocks · 2048 bytes.
 void pack_blocks(int bits, const std::uint8_t* tile, std::size_t stride, std::int64_t blocks, std::uint8_t* out);
 
+// out[i*stride + j] = columns[j][i] for i and j in [0, 16): 16 columns of 16 codes become 16 rows. The other way round too.
+void transpose_16(const std::uint8_t* const columns[16], std::uint8_t* out, std::size_t stride);
+
 }  // namespace swordfish

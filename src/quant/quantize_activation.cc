@@ -55,7 +55,8 @@ Result<QuantizedActivations> quantize_activations(DType x_type, const void* x, s
     return invalid_argument("global scale {} of activations; it must lie in [2^-90, 2^117]", global);
   const std::int64_t blocks = (k + kActivationBlock - 1) / kActivationBlock, row_bytes = (k + 1) / 2;
   QuantizedActivations out{Buffer(static_cast<std::size_t>(m * row_bytes)), Buffer(static_cast<std::size_t>(m * blocks)), global};
-  const float inv = 1.0f / global, c = inv * (1.0f / 6.0f);
+  const ActivationScale scales = activation_scale(global);
+  const float inv = scales.inv, c = scales.c;
   std::fill_n(out.codes.as<std::uint8_t>(), out.codes.size(), std::uint8_t{0});
   for (std::int64_t i = 0; i < m; ++i) {
     for (std::int64_t b = 0; b < blocks; ++b) {

@@ -33,6 +33,12 @@ struct QuantizedActivations {
   float global = 1;
 };
 
+// What the definition derives from a global.
+struct ActivationScale {
+  float global, inv, c;
+};
+constexpr ActivationScale activation_scale(float global) { return {global, 1.0f / global, 1.0f / global * (1.0f / 6.0f)}; }
+
 // The computed global of x[m, k], row stride ldx elements. x_type: bf16 or f16.
 float activation_global(DType x_type, const void* x, std::int64_t m, std::int64_t k, std::int64_t ldx);
 // Refuses another x_type, a global out of its range, ldx < k, and m or k below 1.

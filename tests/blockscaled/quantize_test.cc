@@ -138,7 +138,7 @@ void run_kernels(std::mt19937_64& random, std::int64_t m, std::int64_t k, std::i
   a.x = memory.constant<std::uint16_t>("x", x);
   const std::int64_t blocks = (k + 15) / 16, atoms = sm1xx::k_atoms(blocks), scale_bytes = (m + 127) / 128 * atoms * 512;
   float global = given;
-  auto g = memory.array<float>("global", 1);
+  auto g = memory.array<float>("scale", 3);
   if (given == 0) {
     global = activation_global(dtype(type), x.data(), m, k, ldx);
     const std::uint32_t ctas = 3;
@@ -150,13 +150,15 @@ void run_kernels(std::mt19937_64& random, std::int64_t m, std::int64_t k, std::i
     const auto outcome = emu::launch(shape, {.kernel = "activation_amax", .seed = random(), .resident_ctas = 2},
                                      [&] { cuda::activation_amax<type, kVector>(amax); });
     ASSERT_FALSE(outcome.fault) << outcome.fault->message();
-    ASSERT_EQ(memory.read(g, 1)[0], global);
+    const ActivationScale scale = activation_scale(global);
+    ASSERT_EQ(memory.read(g, 3), (std::vector<float>{scale.global, scale.inv, scale.c}));
     ASSERT_EQ(memory.read(amax.counter, 1)[0], 0u);
   } else {
-    const std::vector<float> value{given};
-    g = memory.array<float>("global", std::span(value));
+    const ActivationScale scale = activation_scale(given);
+    const std::vector<float> values{scale.global, scale.inv, scale.c};
+    g = memory.array<float>("scale", std::span(values));
   }
-  a.global = g;
+  a.scale = g;
   a.codes = memory.array<std::uint8_t>("codes", static_cast<std::size_t>(m * ((k + 1) / 2)));
   a.scales = memory.array<std::uint8_t>("scales", static_cast<std::size_t>(scale_bytes));
   const auto outcome = emu::launch(cuda::quantize_shape(m, k), {.kernel = "quantize_nvfp4", .seed = random(), .resident_ctas = 2},

@@ -8,10 +8,12 @@
 //
 // A CTA of 8 warps takes 8 neighbouring atoms (512 columns) of those 8 rows. Rows past m and blocks past k get scale 0 and no code.
 //
-// e2m1 without an instruction for it: with p the power of two of max(|x|·r, 1), adding |x|·r to p·2^22 rounds it to a multiple of
-// p/2, which is e2m1's step there; the low bits of the sum are |x|·r in these steps, and the code is that plus 2·log2 p. One FMA,
-// so the product is rounded once. Per element 5 fp32 and 3 integer instructions, and one for its share of the signs.
-// Budget: 256 threads, at most 40 registers (6 CTAs an SM: 48 KB in flight).
+// e2m1 without an instruction for it. With v = |x|·r the code is the least of round(2v), round(v) + 2, round(v/2) + 4 and 7: the
+// table is linear in steps of 1/2, 1 and 2 up to 2, 4 and 6, and even codes are even integers in all three. Each is one FMA onto
+// 2^23, where a float's last bit counts 1, so the product is rounded once. Comparisons and integer instructions run at half the
+// rate of FMAs on sm_90 and decide the speed: an element takes 3 FMAs, 2 minima and 2 others. The 7 matters only where v may reach
+// 7 (a saturated or subnormal scale), a branch for the whole block.
+// Budget: 256 threads, at most 32 registers (8 CTAs an SM: 64 KB in flight).
 #pragma once
 
 #include "kernels/cuda/ptx/arith.h"
@@ -30,7 +32,7 @@ namespace swordfish::cuda {
 struct QuantizeArgs {
   ptx::gptr<const std::uint16_t> x;
   std::int64_t m = 0, k = 0, ldx = 0;  // elements
-  ptx::gptr<const float> global;       // one value
+  ptx::gptr<const float> scale;        // global, inv, c of the definition (activation_scale)
   ptx::gptr<std::uint8_t> codes;       // [m, ceil(k/2)]
   ptx::gptr<std::uint8_t> scales;      // ceil(m/128) · ceil(ceil(k/16)/4) atoms
 };
@@ -40,7 +42,7 @@ struct AmaxArgs {
   std::int64_t m = 0, k = 0, ldx = 0;
   ptx::gptr<std::uint32_t> partial;  // one word a CTA; content before and after is of no meaning
   ptx::gptr<std::uint32_t> counter;  // zero before, zero after
-  ptx::gptr<float> global;           // the result
+  ptx::gptr<float> scale;            // the result: global, inv, c
 };
 
 inline constexpr std::int64_t kQuantizeColumns = 512;  // of a CTA
@@ -48,7 +50,8 @@ inline constexpr int kAmaxThreads = 256;
 
 inline ptx::LaunchShape quantize_shape(std::int64_t m, std::int64_t k) {
   ptx::LaunchShape shape;
-  shape.grid_x = static_cast<std::uint32_t>((m + 127) / 128 * 16 * ((k + kQuantizeColumns - 1) / kQuantizeColumns));
+  shape.grid_x = static_cast<std::uint32_t>((m + 127) / 128 * 16);  // pairs of rows i
+  shape.grid_y = static_cast<std::uint32_t>((k + kQuantizeColumns - 1) / kQuantizeColumns);
   shape.threads = 256;
   return shape;
 }
@@ -72,19 +75,22 @@ SF_DEVICE float e4m3_to_f32_positive(std::uint32_t b) {
   return ptx::bits_as<float>((b << 20) + (120u << 23));
 }
 
-// 8 columns (4 words) to 8 nibbles. `r22` is r · 2^22.
-template <ptx::Half type>
-SF_DEVICE std::uint32_t encode_e2m1(const std::uint32_t (&w)[4], float r, float r22) {
-  constexpr std::uint32_t kBias = 2 * (127 + 22);  // of the sum's exponent field, shifted to where its lowest bit counts 2
+// 8 columns (4 words) to 8 nibbles. kClamp: v may be 7 or more.
+template <ptx::Half type, bool kClamp>
+SF_DEVICE std::uint32_t encode_e2m1(const std::uint32_t (&w)[4], float r) {
+  constexpr float kOne = 0x1p23f;  // its last bit
+  const float r2 = ptx::mul_f32(r, 2), half_r = ptx::mul_f32(r, 0.5f);
   std::uint32_t codes = 0;
   SF_UNROLL
-  for (int e = 0; e < 8; ++e) {
+  for (int e = 7; e >= 0; --e) {
     const float x = ptx::to_f32<type>(w[e / 2] & 0x7fff7fffu, e % 2);
-    const float p22 = ptx::bits_as<float>(ptx::bits_as<std::uint32_t>(ptx::max_f32(ptx::mul_f32(x, r22), 0x1p22f)) & 0x7f800000u);
-    const std::uint32_t sum = ptx::bits_as<std::uint32_t>(ptx::min_f32(ptx::fma_f32(x, r, p22), 0x1p24f + 6));
-    codes += ((sum & 7u) + (sum >> 22)) << (4 * e);
+    const float by_half = ptx::fma_f32(x, r2, kOne), by_one = ptx::fma_f32(x, r, kOne + 2),
+                by_two = ptx::fma_f32(x, half_r, kOne + 4);
+    float code = ptx::min_f32(ptx::min_f32(by_half, by_one), by_two);
+    if (kClamp) code = ptx::min_f32(code, kOne + 7);
+    codes = codes * 16 + ptx::bits_as<std::uint32_t>(code);
   }
-  codes -= kBias * 0x11111111u;
+  codes -= 0x4b000000u * 0x11111111u;  // the bits of 2^23, once a column
   // The high bytes of even and of odd columns hold the signs.
   const std::uint32_t a = ptx::prmt(w[0], w[1], 0x7351), b = ptx::prmt(w[2], w[3], 0x7351);
   const std::uint32_t even = ptx::prmt(a, b, 0x5410), odd = ptx::prmt(a, b, 0x7632);
@@ -93,14 +99,11 @@ SF_DEVICE std::uint32_t encode_e2m1(const std::uint32_t (&w)[4], float r, float 
 
 template <ptx::Half type, bool kVector>
 SF_KERNEL void SF_LAUNCH_BOUNDS(256) quantize_nvfp4(const QuantizeArgs a) {
-  const std::int64_t blocks = (a.k + 15) / 16, atoms = sm1xx::k_atoms(blocks);
-  const auto strips = static_cast<std::uint32_t>((a.k + kQuantizeColumns - 1) / kQuantizeColumns);
-  const std::uint32_t cta = ptx::ctaid_x(), thread = ptx::tid_x(), lane = thread % 32;
-  const std::uint32_t strip = cta % strips, rows = cta / strips;  // rows: pairs of i, 16 of them a stripe
-  const std::int64_t atom = 8 * static_cast<std::int64_t>(strip) + thread / 32;
+  const auto blocks = static_cast<std::uint32_t>((a.k + 15) / 16), atoms = (blocks + 3) / 4;
+  const std::uint32_t thread = ptx::tid_x(), lane = thread % 32, pair = ptx::ctaid_x() % 16, stripe = ptx::ctaid_x() / 16;
+  const std::uint32_t atom = 8 * ptx::ctaid_y() + thread / 32, block = 4 * atom + lane % 4;
   if (atom >= atoms) return;
-  const std::int64_t stripe = rows / 16, block = 4 * atom + lane % 4;
-  const std::int64_t row = 128 * stripe + 2 * (rows % 16) + lane / 16 + 32 * (lane / 4 % 4);
+  const std::int64_t row = std::int64_t{128} * stripe + (2 * pair + lane / 16 + 32 * (lane / 4 % 4));
   const bool inside = row < a.m && block < blocks;
 
   std::uint32_t w[2][4] = {};
@@ -128,18 +131,21 @@ SF_KERNEL void SF_LAUNCH_BOUNDS(256) quantize_nvfp4(const QuantizeArgs a) {
   for (int j = 0; j < 4; ++j) top = ptx::max_u16x2(top, w[h][j] & 0x7fff7fffu);
   top = top >> 16 > (top & 0xffffu) ? top >> 16 : top & 0xffffu;
 
-  const float global = a.global[0];
-  const float inv = ptx::div_f32(1.0f, global), c = ptx::mul_f32(inv, 1.0f / 6.0f);
+  const float inv = a.scale[1], c = a.scale[2], largest = ptx::to_f32<type>(top, 0);
   std::uint32_t scale = 0x7f;
   const bool finite = top < infinity_bits<type>();
-  if (finite) scale = e4m3_from_f32(ptx::min_f32(ptx::mul_f32(ptx::to_f32<type>(top, 0), c), 448.0f));
-  a.scales[sm1xx::atom_bytes * (stripe * atoms + atom) + 32 * (rows % 16) + lane] = static_cast<std::uint8_t>(scale);
+  if (finite) scale = e4m3_from_f32(ptx::min_f32(ptx::mul_f32(largest, c), 448.0f));
+  a.scales[sm1xx::atom_bytes * (std::int64_t{stripe} * atoms + atom) + (32 * pair + lane)] = static_cast<std::uint8_t>(scale);
   if (!inside) return;
 
   ptx::U32x2 codes{0, 0};
   if (finite && scale != 0) {
-    const float r = ptx::div_f32(inv, e4m3_to_f32_positive(scale)), r22 = ptx::mul_f32(r, 0x1p22f);
-    codes = {encode_e2m1<type>(w[0], r, r22), encode_e2m1<type>(w[1], r, r22)};
+    const float r = ptx::div_f32(inv, e4m3_to_f32_positive(scale));
+    if (ptx::mul_f32(largest, r) < 6.9f) {
+      codes = {encode_e2m1<type, false>(w[0], r), encode_e2m1<type, false>(w[1], r)};
+    } else {
+      codes = {encode_e2m1<type, true>(w[0], r), encode_e2m1<type, true>(w[1], r)};
+    }
   }
   const ptx::gptr<std::uint8_t> to = a.codes + row * ((a.k + 1) / 2) + 8 * block;
   if constexpr (kVector) {
@@ -223,7 +229,12 @@ SF_KERNEL void SF_LAUNCH_BOUNDS(kAmaxThreads) activation_amax(const AmaxArgs a) 
     top = other > top ? other : top;
   }
   top = cta_max(top, scratch);
-  if (thread == 0) a.global[0] = ptx::max_f32(ptx::div_f32(ptx::to_f32<type>(top, 0), 2688.0f), 0x1p-90f);
+  if (thread == 0) {
+    const float global = ptx::max_f32(ptx::div_f32(ptx::to_f32<type>(top, 0), 2688.0f), 0x1p-90f), inv = ptx::div_f32(1, global);
+    a.scale[0] = global;
+    a.scale[1] = inv;
+    a.scale[2] = ptx::mul_f32(inv, 1.0f / 6.0f);
+  }
 }
 
 }  // namespace swordfish::cuda
