@@ -135,7 +135,7 @@ class Packer {
   }
 
   // One n64 column whose columns of K are permuted. Sixteen rows at a time are turned into columns of 16 bytes, so that a packed
-  // column is fetched with one load, and turned back (a byte at a time this is 4 times slower).
+  // column is fetched with one load, and turned back (a byte at a time is half as fast).
   void pack_permuted(std::int64_t nb) const {
     const PackedView& v = out_.view;
     const QuantTensor& part = part_of(nb);
