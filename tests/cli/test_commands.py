@@ -50,13 +50,23 @@ def test_nothing_on_stderr_without_a_terminal(swordfish, data):
     assert code == 0 and err == ""
 
 
-def test_progress_bar_on_a_terminal(swordfish, data):
+def test_progress_bar_on_a_terminal(swordfish, data, tmp_path):
     ours, theirs = pty.openpty()
-    done = subprocess.Popen([swordfish.path, "verify", str(data(GPTQ)), "--m", "1"], stdout=subprocess.PIPE, stderr=theirs)
-    out = done.communicate()[0].decode()
+    with open(tmp_path / "out", "wb") as out:
+        process = subprocess.Popen([swordfish.path, "verify", str(data(GPTQ)), "--m", "1"], stdout=out, stderr=theirs)
     os.close(theirs)
-    err = os.read(ours, 65536).decode()
-    assert done.returncode == 0 and "verifying [" in err and "100 %" in err and "verifying" not in out
+    err = b""
+    while True:
+        try:
+            chunk = os.read(ours, 4096)
+        except OSError:  # EIO: the program has closed its end
+            break
+        if not chunk:
+            break
+        err += chunk
+    os.close(ours)
+    assert process.wait() == 0
+    assert b"verifying [" in err and b"100 %" in err and b"verifying" not in (tmp_path / "out").read_bytes()
 
 
 def test_inspect_shows_unequal_globals(swordfish, data):
