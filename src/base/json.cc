@@ -15,25 +15,6 @@ namespace {
 using simdjson::dom::element;
 using simdjson::dom::element_type;
 
-// Does the text, valid JSON otherwise, hold an escaped low surrogate without a high one before it? simdjson 3.0.1 lets those pass
-// and puts bytes that are not UTF-8 into the string. Returns the offset of its backslash, or npos.
-std::size_t lone_low_surrogate(std::string_view text) {
-  const auto hex = [&](std::size_t at) { return std::string_view("dD").find(text[at]) != std::string_view::npos; };
-  for (std::size_t at = text.find('\\'); at != std::string_view::npos; at = text.find('\\', at)) {
-    if (text[at + 1] != 'u' || !hex(at + 2)) {
-      at += 2;
-      continue;
-    }
-    if (std::string_view("89abAB").find(text[at + 3]) != std::string_view::npos)
-      at += 12;  // a pair: the parser has checked it
-    else if (std::string_view("cdefCDEF").find(text[at + 3]) != std::string_view::npos)
-      return at;
-    else
-      at += 6;
-  }
-  return std::string_view::npos;
-}
-
 Status wrong_type(std::string_view key, std::string_view what, std::string_view expected, const element& found) {
   return malformed("{}: key '{}': expected {}, found {}", what, key, expected, json_kind(found));
 }
@@ -66,8 +47,6 @@ Result<Json> Json::parse(std::string_view text, std::string what) {
     SF_TRY(scanner.finish());
     return malformed("{}: invalid JSON: {}", json.what_, simdjson::error_message(error));
   }
-  if (const std::size_t at = lone_low_surrogate(text); at != std::string_view::npos)
-    return malformed("{}: invalid JSON at byte {}: lone surrogate escape in a string", json.what_, at);
   return json;
 }
 

@@ -13,9 +13,11 @@ namespace swordfish {
 namespace {
 
 using testing::AllOf;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 template <class T>
 std::string raw(T value) {
@@ -93,8 +95,9 @@ TEST_F(GgufTest, ReadsTheExampleOfTheFormat) {
 TEST_F(GgufTest, ReadsEveryKindOfValue) {
   Gguf file;
   std::string strings = u32(8) + u64(3) + text("a") + text("") + text(std::string(70000, 'x'));
-  std::string many = u32(4) + u64(5000);
-  many.resize(many.size() + 5000 * 4);
+  std::string most = u32(0) + u64(4096), many = u32(4) + u64(4097);
+  most.resize(most.size() + 4096, 7);
+  many.resize(many.size() + 4097 * 4);
   file.key("u8", 0, raw(std::uint8_t{255}))
       .key("i8", 1, raw(std::int8_t{-1}))
       .key("u16", 2, raw(std::uint16_t{65535}))
@@ -107,6 +110,7 @@ TEST_F(GgufTest, ReadsEveryKindOfValue) {
   file.key("u64", 10, raw(UINT64_MAX)).key("i64", 11, raw(INT64_MIN)).key("f64", 12, raw(-0.25));
   file.key("numbers", 9, u32(3) + u64(2) + raw(std::int16_t{-7}) + raw(std::int16_t{9}))
       .key("strings", 9, strings)
+      .key("most", 9, most)
       .key("many", 9, many);
   file.key("last", 4, u32(1));
   const Container c = std::move(open(file.bytes())).value();
@@ -124,8 +128,9 @@ TEST_F(GgufTest, ReadsEveryKindOfValue) {
   EXPECT_EQ(std::get<double>(c.gguf.at("f64")), -0.25);
   EXPECT_THAT(std::get<GgufArray>(c.gguf.at("numbers")).numbers, ElementsAre(-7.0, 9.0));
   EXPECT_EQ(std::get<GgufArray>(c.gguf.at("strings")).count, 3u);
-  EXPECT_EQ(std::get<GgufArray>(c.gguf.at("many")).count, 5000u);
+  EXPECT_EQ(std::get<GgufArray>(c.gguf.at("many")).count, 4097u);
   EXPECT_THAT(std::get<GgufArray>(c.gguf.at("many")).numbers, IsEmpty());
+  EXPECT_THAT(std::get<GgufArray>(c.gguf.at("most")).numbers, AllOf(SizeIs(4096), Each(7.0)));
   EXPECT_EQ(std::get<std::uint64_t>(c.gguf.at("last")), 1u);  // what came before was skipped exactly
 }
 

@@ -113,7 +113,7 @@ TEST_F(ShardsTest, Row14IllegalShardNames) {
     EXPECT_THAT(error_with(fmt::format(R"({{"t":"{}"}})", bad)),
                 AllOf(HasSubstr(folder_.path(kIndex)), HasSubstr("tensor 't': illegal shard file name")))
         << bad;
-  EXPECT_THAT(error_with("{\"t\":\"m\\u0000\\n.safetensors\"}"), HasSubstr("'m\\x00\\x0a.safetensors'"));
+  EXPECT_THAT(error_with("{\"t\":\"m\\u0000\\n.safetensors\"}"), HasSubstr("illegal shard file name 'm\\x00\\x0a.safetensors'"));
 }
 
 TEST_F(ShardsTest, Row15WrongShard) {
@@ -161,6 +161,7 @@ TEST_F(ShardsTest, Row17AndThePrecedence) {
 TEST_F(ShardsTest, RefusesABaseNameThatLeavesTheFolder) {
   folder_.write("a.safetensors", safetensors_of({"a"}));
   EXPECT_THAT(error_of("../a"), HasSubstr("key 'model_file_base_name': illegal file name '../a'"));
+  EXPECT_THAT(error_of(".."), HasSubstr("illegal file name '..'"));
   EXPECT_EQ(error_of("absent"), "");  // then the only file there is
 }
 
