@@ -129,7 +129,8 @@ Status Checkpoint::Impl::open_safetensors(const std::string& folder, const std::
   Result<Container> container = !file.empty() ? open_safetensors_file(file)
                                 : names.ok()  ? open_safetensors_folder(folder, names->stated, names->standard)
                                               : Result<Container>(names.status());
-  if (container.ok()) context.container = std::make_shared<const Container>(std::move(container).value());
+  const Status opened = container.status();
+  if (opened.ok()) context.container = std::make_shared<const Container>(std::move(container).value());
   if (context.container->metadata.contains("swordfish.layout")) {
     return invalid_argument("{}: a file of packed weights, not a checkpoint", path);
   }
@@ -139,7 +140,7 @@ Status Checkpoint::Impl::open_safetensors(const std::string& folder, const std::
   scheme = config.method;
   SF_ASSIGN(const Dispatch reader, find_reader(config));
   scheme = reader.scheme;
-  SF_TRY(container.status());
+  SF_TRY(opened);
   SF_TRY(reader.open(context));
   return check_layers();
 }
