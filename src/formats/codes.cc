@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "formats/format.h"
+#include "formats/prefetch.h"
 
 namespace swordfish {
 namespace {
@@ -34,6 +35,7 @@ class NibbleRows final : public CodeSource {
     for (std::int64_t i = 0; i < n; ++i) {
       const std::byte* row = data_ + static_cast<std::size_t>(n0 + i) * row_bytes_;
       std::uint8_t* to = out + static_cast<std::size_t>(i) * stride;
+      prefetch_ahead(row + (k0 + k) / 2, 32);
       std::int64_t j = 0;
       if (k0 % 2 == 0) {
         for (; j + 64 <= k; j += 64) expand_32(row + (k0 + j) / 2, to + j);
@@ -125,6 +127,7 @@ class ByteRows final : public CodeSource {
     for (std::int64_t i = 0; i < n; ++i) {
       const std::byte* row = data_ + static_cast<std::size_t>(n0 + i) * row_bytes_ + k0;
       std::uint8_t* to = out + static_cast<std::size_t>(i) * stride;
+      prefetch_ahead(row + k, 64);
       std::int64_t j = 0;
       for (; j + 64 <= k; j += 64) {
         std::array<std::uint8_t, 64> codes;

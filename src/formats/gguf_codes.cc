@@ -27,6 +27,8 @@
 #include <cstring>
 #include <utility>
 
+#include "formats/prefetch.h"
+
 namespace swordfish {
 namespace {
 
@@ -161,6 +163,7 @@ class BlockCodes final : public CodeSource {
     for (std::int64_t i = 0; i < n; ++i) {
       const std::byte* row = bytes_->data() + static_cast<std::size_t>(n0 + i) * row_bytes_;
       std::uint8_t* to = out + static_cast<std::size_t>(i) * stride;
+      prefetch_ahead(row + static_cast<std::size_t>(end / Type::elements) * Type::bytes, 64 * Type::bytes / Type::elements);
       if (k0 < whole0) part(row, k0, whole0, to);
       for (std::int64_t kk = whole0; kk < whole1; kk += Type::unit) unit(row, kk, to + (kk - k0));
       if (whole1 < end) part(row, whole1, end, to + (whole1 - k0));
