@@ -6,7 +6,6 @@
 
 #include <charconv>
 #include <chrono>
-#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -210,8 +209,7 @@ void add_bench(CLI::App& app, int& exit) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
-  static const std::map<std::string, CodeType> types{{"int4", CodeType::int4}, {"int8", CodeType::int8}, {"fp4", CodeType::fp4}};
-  command->add_option("--type", s->type, "int4, int8 or fp4")->transform(CLI::CheckedTransformer(types))->default_str("int4");
+  add_code_type(*command, s->type);
   command->add_option("--group", s->group, "Columns a scale; 0: one scale per output row")->capture_default_str();
   command->add_option("--act", s->activation, "bf16 or fp16")->check(CLI::IsMember({"bf16", "fp16"}))->capture_default_str();
   command->add_option("--device", s->device, "cpu, cuda or cuda:N")->capture_default_str();

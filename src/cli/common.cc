@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
 
 #include "base/error.h"
 #include "base/try.h"
@@ -34,10 +33,13 @@ int fail(const Status& status, bool running) {
 int fail_usage(std::string_view message) { return fail({Code::invalid_argument, std::string(message)}); }
 
 void add_format(CLI::App& command, Format& format) {
-  static const std::map<std::string, Format> names{{"table", Format::table}, {"json", Format::json}, {"csv", Format::csv}};
-  command.add_option("--format", format, "How results are printed: table, json or csv")
-      ->transform(CLI::CheckedTransformer(names, CLI::ignore_case))
-      ->default_str("table");
+  add_choice(command, "--format", format, {{"table", Format::table}, {"json", Format::json}, {"csv", Format::csv}}, "table",
+             "How results are printed");
+}
+
+void add_code_type(CLI::App& command, CodeType& type) {
+  add_choice(command, "--type", type, {{"int4", CodeType::int4}, {"int8", CodeType::int8}, {"fp4", CodeType::fp4}}, "int4",
+             "Type of the weight's codes");
 }
 
 namespace {
@@ -59,7 +61,7 @@ std::string cell(const Json& value) {
 }
 
 std::string csv_cell(const Json& value) {
-  std::string text = value.is_number() ? value.dump() : cell(value);
+  std::string text = value.is_number() || value.is_boolean() ? value.dump() : cell(value);
   if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
   std::string quoted = "\"";
   for (char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -27,6 +28,23 @@ enum Exit : int {
 // refused input; once the input is open (`running`) it is the machine that failed.
 int fail(const Status& status, bool running = false);
 int fail_usage(std::string_view message);
+
+// An option that takes one of the names; the help lists them.
+template <class T>
+void add_choice(CLI::App& command, const std::string& flag, T& value, const std::map<std::string, T>& names,
+                const std::string& first, const std::string& help) {
+  std::string list;
+  for (const auto& [name, meaning] : names) list += (list.empty() ? "{" : ",") + name;
+  list += "}";
+  const auto look_up = [names, list](std::string& text) {
+    const auto found = names.find(CLI::detail::to_lower(text));
+    if (found == names.end()) return "'" + text + "' is none of " + list;
+    text = std::to_string(static_cast<int>(found->second));
+    return std::string();
+  };
+  command.add_option(flag, value, help)->transform(CLI::Validator(look_up, list))->type_name("TEXT")->default_str(first);
+}
+void add_code_type(CLI::App& command, CodeType& type);  // --type
 
 enum class Format { table, json, csv };
 void add_format(CLI::App& command, Format& format);

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "base/error.h"
 #include "base/try.h"
@@ -117,8 +116,7 @@ void add_explain(CLI::App& app, int& exit) {
   command->add_option("--n", s->n, "Output features, when no checkpoint is given");
   command->add_option("--k", s->k, "Input features");
   command->add_option("--group", s->group, "Columns a scale; 0: one scale per output row")->capture_default_str();
-  static const std::map<std::string, CodeType> types{{"int4", CodeType::int4}, {"int8", CodeType::int8}, {"fp4", CodeType::fp4}};
-  command->add_option("--type", s->type, "int4, int8 or fp4")->transform(CLI::CheckedTransformer(types))->default_str("int4");
+  add_code_type(*command, s->type);
   command->add_option("--act", s->activation, "bf16 or fp16")->check(CLI::IsMember({"bf16", "fp16"}))->capture_default_str();
   command->add_option("--device", s->device, "cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--kernel", s->kernel, "Force a kernel by name");

@@ -1,8 +1,6 @@
 // `swordfish quantize`: a dense checkpoint into int4, int8, NVFP4 or MXFP4 by round-to-nearest.
 #include "swordfish/quantize.h"
 
-#include <map>
-
 #include "cli/common.h"
 
 namespace swordfish::cli {
@@ -63,10 +61,8 @@ void add_quantize(CLI::App& app, int& exit) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->capture_default_str();
   command->add_flag("--asymmetric", s->asymmetric, "int4, int8: store a zero point with each scale");
-  static const std::map<std::string, DType> types{{"bf16", DType::bf16}, {"fp16", DType::f16}, {"fp32", DType::f32}};
-  command->add_option("--scale-type", s->options.scale_type, "int4, int8: bf16, fp16 or fp32")
-      ->transform(CLI::CheckedTransformer(types))
-      ->default_str("bf16");
+  add_choice(*command, "--scale-type", s->options.scale_type, {{"bf16", DType::bf16}, {"fp16", DType::f16}, {"fp32", DType::f32}},
+             "bf16", "int4, int8: type of the scales");
   command->add_option("--layers", s->options.layers, "Only modules whose path contains a match of this regular expression (PCRE2)")
       ->check(pattern_validator());
   command->add_flag("--force", s->options.force, "Replace an earlier result");
