@@ -5,7 +5,7 @@ set -e
 cd "$(dirname "$0")/../.."
 out=$1; mkdir -p "$out"
 flags=(-std=c++20 -O3 -Isrc -Iinclude --expt-relaxed-constexpr -gencode arch=compute_90a,code=sm_90a -Xptxas -v)
-units=(src/kernels/cuda/sm80_mma/{decode_int4,decode_int8,decode_fp4,launch}.cu src/kernels/cuda/sm80_mma/decode.cc bench/device/decode_bench.cu)
+units=(src/kernels/cuda/sm80_mma/{decode_int4,decode_int8,decode_fp4,middle_int4,middle_int8,middle_fp4,launch}.cu src/kernels/cuda/sm80_mma/decode.cc bench/device/decode_bench.cu)
 pids=(); objects=()
 for u in "${units[@]}"; do
   o=$out/$(basename "$u").o; objects+=("$o"); extra=()

@@ -6,6 +6,7 @@
 //   int4:       drop the nibble into the mantissa bits of 16 that count ones: 16 + q, no arithmetic at all (bf16 0x4180 | q << 3,
 //               f16 0x4c00 | q << 6). The caller takes 16 + zero off by a sum of x. A constant of 128 (q in the lowest bits) would
 //               save a shift, but the tensor core's truncated sums of (128 + q)·x cost accuracy where x has a large mean.
+//               Where the caller takes the zero point off at once (int4_fragment_high) that does not matter: 128 + q, 1024 + q.
 //   int8, bf16: ((q & 127) | 0x4300) − ((~q & 128) | 0x4300) = q − 128.   int8, f16: (1024 + q) − 1152.
 //   e2m1:       a multiplication copies the nibble to the sign and to the exponent's low bits at once: 9 half-rate instructions a
 //               word (the shifts of bit placement would be 15), the four multiplications run beside them on the other pipe.
@@ -37,6 +38,14 @@ SF_DEVICE void int4_fragment(std::uint32_t word, std::uint32_t (&a)[4]) {
     a[1] = ptx::and_or(word >> 2, 0x03c003c0u, 0x4c004c00u);
     a[3] = ptx::and_or(word >> 6, 0x03c003c0u, 0x4c004c00u);
   }
+}
+
+template <Half half>
+SF_DEVICE void int4_fragment_high(std::uint32_t word, std::uint32_t (&a)[4]) {
+  a[0] = ptx::and_or(word, 0x000f000fu, kMagic<half>);
+  a[2] = ptx::and_or(word >> 4, 0x000f000fu, kMagic<half>);
+  a[1] = ptx::and_or(word >> 8, 0x000f000fu, kMagic<half>);
+  a[3] = ptx::and_or(word >> 12, 0x000f000fu, kMagic<half>);
 }
 
 // Two pairs of q − 128: columns 2t, 2t+1 and 2t+8, 2t+9 of one row.

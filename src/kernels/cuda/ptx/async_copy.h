@@ -22,6 +22,15 @@ SF_DEVICE CachePolicy policy_evict_first() {
   return 1;
 #endif
 }
+SF_DEVICE CachePolicy policy_evict_normal() {
+#if SF_ON_DEVICE
+  CachePolicy policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+#else
+  return 3;
+#endif
+}
 SF_DEVICE CachePolicy policy_evict_last() {
 #if SF_ON_DEVICE
   CachePolicy policy;

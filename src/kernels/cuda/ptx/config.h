@@ -50,6 +50,13 @@ struct alignas(16) F32x4 {
   float x, y, z, w;
 };
 
+// Whether the target has thread block clusters (the model has).
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kClusters = false;
+#else
+inline constexpr bool kClusters = true;
+#endif
+
 // The 16-bit floating-point type of an operand.
 enum class Half : int { f16, bf16 };
 

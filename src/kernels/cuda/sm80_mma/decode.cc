@@ -54,39 +54,161 @@ int slot_of(Weights weights, Flush flush, int scale, int extra) {
 
 std::int64_t shared_bytes(const PackedView& w, const DecodePlan& p, int warps, int cluster) {
   const int scale = element_shift(w.scale_type), extra = extra_shift(w, w.zeros != nullptr, w.offsets != nullptr);
-  const int slot = p.m8 == 1   ? slot_of<1>(p.weights, p.flush, scale, extra)
-                   : p.m8 == 2 ? slot_of<2>(p.weights, p.flush, scale, extra)
-                               : slot_of<4>(p.weights, p.flush, scale, extra);
+  const int slot = p.m8 == 1 ? slot_of<1>(p.weights, p.flush, scale, extra) : slot_of<2>(p.weights, p.flush, scale, extra);
   return std::int64_t{warps} * kStages * slot + (cluster - 1) * p.m8 * 2048 + (p.weights == Weights::fp4_e4m3 ? warps * 512 : 0);
 }
 
-// The warps of the instance that has an SM to itself.
-int warps_of(const DecodePlan& p) { return p.m8 == 4 ? 8 : p.m8 == 2 && p.flush == Flush::slices ? 12 : 16; }
+// The warps of a CTA that has an SM to itself: as many as the instance and the device's shared memory allow.
+int warps_of(const PackedView& w, const DecodePlan& p, const Gpu& gpu) {
+  int warps = p.m8 == 2 && p.flush == Flush::slices ? 12 : 16;
+  while (warps > 4 && shared_bytes(w, p, warps, gpu.arch >= 90 ? 2 : 1) > gpu.smem_block) warps -= 4;
+  return warps;
+}
 
 // How many CTAs, of how many warps. In order: no column is split; columns are split inside of clusters of two; by flags. An SM
 // holds one CTA of 16 warps, or two of 8, which hide each other's ends (28672 × 4096: 19.2 against 20.0 us) but where columns are
 // many, or must be split, cost more. Clusters of four are no gain: too few of them are co-resident (4096 × 4096: 7.8 against 5.2
-// us).
+// us). On parts with few SMs the columns soon fill them evenly enough, and none is split.
 void choose_split(const PackedView& w, const Gpu& gpu, DecodePlan& p) {
   const std::int64_t columns = w.n_blocks, units = columns * w.k_blocks, sms = gpu.sms;
-  const int warps = warps_of(p);
-  const auto set = [&p](int n, std::int64_t ctas, int cluster) {
+  const int warps = warps_of(w, p, gpu);
+  const auto set = [&p, columns](int n, std::int64_t ctas, int cluster) {
     p.warps = n;
     p.ctas = static_cast<int>(ctas);
     p.cluster = cluster;
+    p.whole = columns % ctas == 0;
   };
   if (columns <= sms && 10 * columns >= 7 * sms) return set(warps, columns, 1);
   for (std::int64_t c = sms; 100 * c >= 86 * sms; --c)
     if (columns % c == 0) return set(warps, c, 1);
-  if (p.flush == Flush::units && p.m8 <= 2 && p.weights == Weights::int4 && 2 * (shared_bytes(w, p, 8, 1) + 1024) <= gpu.smem_sm)
+  if (p.flush == Flush::units && p.weights == Weights::int4 && warps == 16 && 2 * (shared_bytes(w, p, 8, 1) + 1024) <= gpu.smem_sm)
     for (std::int64_t c = 2 * sms; 100 * c >= 168 * sms; --c)
       if (columns % c == 0) return set(8, c, 1);
+  if (const std::int64_t rounds = (columns + sms - 1) / sms; columns >= sms && 100 * rounds * sms <= 106 * columns) {
+    set(warps, sms, 1);
+    p.whole = true;
+    return;
+  }
   if (gpu.arch >= 90)
     for (std::int64_t c = sms / 2 * 2; 10 * c >= 9 * sms && c > 0; c -= 2)
       if (units % c == 0 && columns % (c / 2) == 0) return set(warps, c, 2);
   for (std::int64_t c = sms; 10 * c >= 9 * sms; --c)
     if (units % c == 0 && units / c % warps == 0) return set(warps, c, 1);
   set(warps, std::min(sms, units), 1);
+}
+
+// --- the middle kernel -----------------------------------------------------------------------------------------------------------
+template <Weights weights, int m16>
+int middle_slot(Flush flush, int columns, int scale, int extra) {
+  if (flush == Flush::units)
+    return columns == 2 ? MiddleShape<weights, m16, Flush::units, 2>::slot_bytes(scale, extra)
+                        : MiddleShape<weights, m16, Flush::units, 4>::slot_bytes(scale, extra);
+  return columns == 2 ? MiddleShape<weights, m16, Flush::slices, 2>::slot_bytes(scale, extra)
+                      : MiddleShape<weights, m16, Flush::slices, 4>::slot_bytes(scale, extra);
+}
+template <int m16>
+int middle_slot(const DecodePlan& p, int scale, int extra) {
+  return p.weights == Weights::int8 ? middle_slot<Weights::int8, m16>(p.flush, p.columns, scale, extra)
+                                    : middle_slot<Weights::int4, m16>(p.flush, p.columns, scale, extra);
+}
+
+// Whether the scales and zero points can go into fragments of x's type.
+bool middle_can(const PackedView& w, DType x_type) {
+  if (w.offsets || (w.zeros && w.zero_type != DType::u8)) return false;
+  if (x_type == DType::f16 && w.scale_type != DType::f16 && w.scale_type != DType::f8_e4m3) return false;
+  return w.code == CodeType::fp4 || w.zeros || (w.zero >= 0 && w.zero <= 128);
+}
+
+// Stream-K: the CTAs that have the least to do in the worst place. A step of a group counts 1; ending a segment, and each piece
+// that an owner adds, cost as much as some steps.
+void choose_ctas(const PackedView& w, std::int64_t m, const Gpu& gpu, int groups, DecodePlan& p) {
+  const std::int64_t tiles = (w.n_blocks + p.columns - 1) / p.columns * ((m + 16 * p.m16 - 1) / (16 * p.m16));
+  const std::int64_t steps = tiles * w.k_blocks, most = std::min<std::int64_t>(gpu.sms, steps);
+  const double end = 0.3 * p.m16, piece = 0.06 * p.m16 * p.columns;
+  const auto cost = [&](std::int64_t ctas) {
+    double worst = 0;
+    const std::int64_t each = steps / ctas, more = steps % ctas;
+    for (std::int64_t c = 0, from = 0; c < ctas; ++c) {
+      const std::int64_t to = from + each + (c < more);
+      double sum = 0;
+      std::int64_t at = from;
+      const std::int64_t first_end = (from / w.k_blocks + 1) * w.k_blocks, last = (to - 1) / w.k_blocks * w.k_blocks;
+      // All whole tiles in the middle cost the same.
+      if (first_end < to) {
+        sum += static_cast<double>((first_end - at + groups - 1) / groups) + end;
+        at = first_end;
+        const auto whole = (std::max(last, first_end) - at) / w.k_blocks;
+        sum += static_cast<double>(whole) * (static_cast<double>((w.k_blocks + groups - 1) / groups) + end);
+        at += whole * w.k_blocks;
+      }
+      sum += static_cast<double>((to - at + groups - 1) / groups) + end;
+      if (at % w.k_blocks == 0 && to % w.k_blocks != 0)
+        sum += piece * static_cast<double>((w.k_blocks - to % w.k_blocks + each - 1) / each);
+      worst = std::max(worst, sum);
+      from = to;
+    }
+    return worst;
+  };
+  std::int64_t best = most;
+  double least = cost(most);
+  const auto consider = [&](std::int64_t c) {
+    if (c < 1 || c > most) return;
+    if (const double v = cost(c); v < least) {
+      least = v;
+      best = c;
+    }
+  };
+  consider(most / tiles * tiles);
+  for (std::int64_t c = most; c >= most - most / 4; --c) {
+    if (tiles % c == 0 || steps % c == 0) {
+      consider(c);
+      break;
+    }
+  }
+  for (std::int64_t c = most; c >= most - most / 4; --c) {
+    if (tiles % c == 0) {
+      consider(c);
+      break;
+    }
+  }
+  p.ctas = static_cast<int>(best);
+  p.whole = tiles % best == 0;
+  const std::int64_t rounds = (tiles + most - 1) / most;
+  if (!p.whole && static_cast<double>(rounds) * (static_cast<double>((w.k_blocks + groups - 1) / groups) + end) <= least) {
+    p.ctas = static_cast<int>((tiles + rounds - 1) / rounds);
+    p.whole = true;
+  }
+}
+
+bool plan_middle(const PackedView& w, std::int64_t m, const Gpu& gpu, DecodePlan& p) {
+  p.weights = w.code == CodeType::int4 ? Weights::int4 : w.code == CodeType::int8 ? Weights::int8 : Weights::fp4;
+  p.flush = p.weights != Weights::fp4 && flush_of(w) == Flush::units ? Flush::units : Flush::slices;
+  // The tile whose rounding up of M costs least; weights count like 24 tokens.
+  std::int64_t least = 0;
+  for (const int m16 : {4, 3, 2}) {
+    if (m16 == 3 && !(p.weights == Weights::int4 && p.flush == Flush::units)) continue;
+    const std::int64_t cost = (m + 16 * m16 - 1) / (16 * m16) * (24 + 16 * m16);
+    if (!p.m16 || cost < least) {
+      p.m16 = m16;
+      least = cost;
+    }
+  }
+  const int scale = element_shift(w.scale_type), extra = extra_shift(w, w.zeros != nullptr, false);
+  p.columns = w.n_blocks < 2 * gpu.sms ? 2 : 4;
+  const int slot = p.m16 == 2   ? middle_slot<2>(p, scale, extra)
+                   : p.m16 == 3 ? middle_slot<3>(p, scale, extra)
+                                : middle_slot<4>(p, scale, extra);
+  int groups = kMiddleWarps[p.m16] / p.columns;
+  const auto bytes = [&](int g, int stages) { return std::int64_t{g} * stages * slot + g * p.columns * kConvertedBytes; };
+  while (groups > 1 && bytes(groups, 2) > gpu.smem_block) --groups;
+  if (bytes(groups, 2) > gpu.smem_block) return false;
+  p.stages = 2;
+  while (p.stages < kMaxStages && bytes(groups, p.stages + 1) <= gpu.smem_block) ++p.stages;
+  p.warps = groups * p.columns;
+  p.cluster = 1;
+  p.smem = static_cast<std::uint32_t>(bytes(groups, p.stages));
+  choose_ctas(w, m, gpu, groups, p);
+  return true;
 }
 
 constexpr std::size_t round_up(std::size_t n) { return (n + 255) / 256 * 256; }
@@ -109,17 +231,25 @@ std::string decode_refuses(const PackedView& w, DType x_type, const Gpu& gpu) {
 
 DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const Gpu& gpu) {
   DecodePlan p;
-  p.weights = weights_of(w);
-  p.flush = flush_of(w);
   p.bf16 = x_type == DType::bf16;
-  p.m8 = m <= 8 ? 1 : m > 16 && p.flush == Flush::units ? 4 : 2;
   p.packed_k = w.packed_k();
-  choose_split(w, gpu, p);
-  p.smem = static_cast<std::uint32_t>(shared_bytes(w, p, p.warps, p.cluster));
+  p.dependent = gpu.arch >= 90;
+  std::size_t tile = 0;  // floats
+  if (m > 16 && middle_can(w, x_type) && plan_middle(w, m, gpu, p)) {
+    tile = static_cast<std::size_t>(16 * p.m16 * 64 * p.columns);
+  } else {
+    p = {.bf16 = p.bf16, .dependent = p.dependent, .packed_k = p.packed_k};
+    p.weights = weights_of(w);
+    p.flush = flush_of(w);
+    p.m8 = m <= 8 ? 1 : 2;
+    choose_split(w, gpu, p);
+    p.smem = static_cast<std::uint32_t>(shared_bytes(w, p, p.warps, p.cluster));
+    tile = static_cast<std::size_t>(8 * p.m8 * 64);
+  }
   const auto ctas = static_cast<std::size_t>(p.ctas);
   p.flags_bytes = round_up(4 * ctas);
   p.pieces_offset = p.flags_bytes;
-  p.x_offset = p.pieces_offset + round_up(ctas * static_cast<std::size_t>(p.m8) * 2048);
+  p.x_offset = p.pieces_offset + round_up(4 * ctas * tile);
   p.workspace = p.x_offset + round_up(static_cast<std::size_t>(m) * static_cast<std::size_t>(p.packed_k) * 2);
   return p;
 }

@@ -49,52 +49,9 @@
 #include "kernels/cuda/ptx/pointers.h"
 #include "kernels/cuda/ptx/registers.h"
 #include "kernels/cuda/ptx/warp.h"
-#include "kernels/cuda/sm80_mma/shape.h"
+#include "kernels/cuda/sm80_mma/common.cuh"
 
 namespace swordfish::mma {
-
-using ptx::gptr;
-using ptx::sptr;
-
-struct DecodePart {
-  std::int32_t block0, n0, n;  // first n64 block, first output column, rows
-  float alpha;
-};
-
-struct DecodeArgs {
-  gptr<const std::byte> codes;
-  gptr<const std::byte> scales;  // [columns, rows, 64]
-  gptr<const std::byte> extra;   // the same shape, or null
-  gptr<const std::int32_t> row_of_slice;
-  gptr<const std::uint16_t> x;  // [m, packed K], 16-byte aligned, row stride a multiple of 8 elements
-  gptr<std::byte> y;
-  gptr<const float> bias;
-  gptr<float> pieces;         // [CTAs][8·kM8][64]
-  gptr<std::uint32_t> flags;  // [CTAs]
-  std::int64_t ldx, ldy;
-  std::int32_t m;
-  std::int32_t columns, k_blocks, rows;
-  std::int32_t group_shift;             // a scale row covers 2^group_shift slices of 16 k; 31: one row
-  std::int32_t units_each, units_more;  // a CTA takes units_each units, the first units_more CTAs one more
-  std::int32_t cluster;                 // CTAs of a cluster, which share whole columns (then units_more is 0); 1: none
-  float zero;                           // the zero point where extra is not the zero plane
-  PlaneType scale_type, extra_type;
-  Extra extra_kind;
-  int y_type;   // 0 f16, 1 bf16, 2 f32
-  int y_pairs;  // y, its stride and the parts' first columns allow stores of two elements
-  std::int32_t parts;
-  DecodePart part[kMaxParts];
-};
-
-// A warp's share of a segment.
-struct Share {
-  std::int32_t k, k_end;  // its units, and
-  std::int32_t turns;     // the iterations of the segment, the same for all warps
-};
-template <int kWarps>
-SF_DEVICE Share share(std::int32_t first, std::int32_t length, std::int32_t warp) {
-  return {first + length * warp / kWarps, first + length * (warp + 1) / kWarps, (length + kWarps - 1) / kWarps};
-}
 
 // The walk of a warp's copies over the units of its CTA: segment by segment, its own share of each, with addresses at hand.
 struct Feed {
@@ -109,10 +66,9 @@ struct Feed {
   SF_DEVICE bool live() const { return at.k < at.k_end; }
 };
 
-template <Weights weights, Half half, int kM8, Flush kFlush, int kWarps, int kStages>
+template <Weights weights, Half half, int kM8, Flush kFlush, int kStages>
 struct Decode {
   using Shape = DecodeShape<weights, kM8, kFlush>;
-  static constexpr int kThreads = 32 * kWarps;
   static constexpr bool kSums = Shape::sums;
   static constexpr int kRows = 2048 + Shape::x_bytes;  // offset of the scale rows in a slot
   static constexpr int kTokens = 32 / Shape::chunks;   // tokens whose x the warp copies at once
@@ -123,7 +79,7 @@ struct Decode {
   static constexpr float kBase = weights == Weights::int4 ? -16.0f : 128.0f;
 
   const DecodeArgs& a;
-  int lane, warp;
+  int lane, warp, warps;
   // In this warp's first slot: the lane's 16 bytes of the codes, its chunk of x to copy in even and in odd passes, its rows of x
   // for the first ldmatrix (of each 16 tokens), the scale rows. Kept in registers (ptx::pinned).
   sptr<std::byte> codes_at, x_copy[2], rows_at;
@@ -143,6 +99,8 @@ struct Decode {
 
   SF_DEVICE explicit Decode(const DecodeArgs& args) : a(args) {}
 
+  SF_DEVICE bool clustered() const { return ptx::kClusters && a.cluster > 1; }
+
   // --- copies -------------------------------------------------------------------------------------------------------------------
   SF_DEVICE void aim(Feed& feed) const {
     std::int64_t first = static_cast<std::int64_t>(feed.column) * a.rows;
@@ -158,18 +116,8 @@ struct Decode {
     feed.x = a.x + (lane / Shape::chunks * a.ldx + feed.at.k * (16 * Shape::slices) + 8 * (lane % Shape::chunks));
     read_rows(feed);
   }
-  // Ahead of the copies that need them, so that the load is not waited for.
   SF_DEVICE void read_rows(Feed& feed) const {
-    if constexpr (kFlush == Flush::slices) {
-      const std::int32_t last = a.k_blocks * Shape::slices - 1, at = feed.at.k * Shape::slices + (lane & 7);
-      const std::int32_t slice = at < last ? at : last;
-      std::int32_t row;
-      if (a.row_of_slice)
-        row = a.row_of_slice[slice];
-      else
-        row = slice >> a.group_shift;
-      feed.rows = row < a.rows ? row : a.rows - 1;
-    }
+    if constexpr (kFlush == Flush::slices) feed.rows = row_of(a, feed.at.k * Shape::slices, a.k_blocks * Shape::slices, lane);
   }
   SF_DEVICE void step(Feed& feed) const {
     ++feed.at.k;
@@ -182,7 +130,7 @@ struct Decode {
     const std::int32_t length = feed.left < a.k_blocks ? feed.left : a.k_blocks;
     feed.left -= length;
     ++feed.column;
-    feed.at = share<kWarps>(0, length, warp);
+    feed.at = share(0, length, warp, warps);
     aim(feed);
   }
   // Whether the scale is applied after unit k.
@@ -226,26 +174,14 @@ struct Decode {
     }
   }
   SF_DEVICE void copy_rows(const Feed& feed, sptr<std::byte> to, gptr<const std::byte> plane, int shift) const {
-    const int pieces = 4 << shift;  // of a row
-    SF_UNROLL
-    for (int pass = 0; pass < (Shape::scale_rows == 4 ? 2 : 1); ++pass) {
-      const int p = lane + 32 * pass, r = p >> (2 + shift);  // a piece of the unit's rows, and its row
-      std::int32_t row;
-      if constexpr (kFlush == Flush::slices) {
-        row = ptx::bits_as<std::int32_t>(ptx::shfl_idx(static_cast<std::uint32_t>(feed.rows), static_cast<std::uint32_t>(r) & 7));
-      } else {
-        row = (feed.at.k * Shape::scale_rows + r) >> (a.group_shift - 1);
-        row = row < a.rows ? row : a.rows - 1;
-      }
-      if (r < Shape::scale_rows) ptx::cp_async_cg(to + 512 * pass, plane + ((row * 64 << shift) + 16 * (p & (pieces - 1))));
+    if constexpr (kFlush == Flush::slices) {
+      copy_slice_rows<Shape::scale_rows>(to, plane, shift, feed.rows, lane);
+    } else {  // pairs: at most 32 pieces of two rows
+      const int r = lane >> (2 + shift);
+      std::int32_t row = (feed.at.k * Shape::scale_rows + r) >> (a.group_shift - 1);
+      row = row < a.rows ? row : a.rows - 1;
+      if (r < Shape::scale_rows) ptx::cp_async_cg(to, plane + ((row * 64 << shift) + 16 * (lane & ((4 << shift) - 1))));
     }
-  }
-  // Where chunk (8 values of k) of a token lies: swizzled so that the eight rows of an ldmatrix fall into different banks.
-  SF_DEVICE static int x_offset(int token, int chunk) {
-    if constexpr (Shape::chunks == 8)
-      return token * 128 + ((chunk ^ (token & 7)) * 16);
-    else
-      return token * 64 + ((chunk ^ (token >> 1 & 3)) * 16);
   }
   // --- arithmetic ---------------------------------------------------------------------------------------------------------------
   SF_DEVICE void clear_sums() {
@@ -422,61 +358,12 @@ struct Decode {
     }
   }
 
-  SF_DEVICE void store(std::int64_t at, float v) const {
-    if (a.y_type == 2) {
-      ptx::cast<float>(a.y)[at] = v;
-    } else {
-      const std::uint32_t pair = a.y_type == 1 ? ptx::cvt_x2<Half::bf16>(v, v) : ptx::cvt_x2<Half::f16>(v, v);
-      ptx::cast<std::uint16_t>(a.y)[at] = static_cast<std::uint16_t>(pair);
-    }
-  }
-  // Rows n and n+1 of a block for one token.
-  SF_DEVICE void store_pair(std::int32_t column, int token, int n, ptx::F32x2 v) const {
-    int p = 0;
-    while (p + 1 < a.parts && a.part[p + 1].block0 <= column) ++p;
-    const std::int32_t row = 64 * (column - a.part[p].block0) + n, rows = a.part[p].n;
-    if (row >= rows) return;
-    const float alpha = a.part[p].alpha;
-    if constexpr (weights == Weights::fp4_e4m3) {
-      constexpr float undo = half == Half::bf16 ? 0x1p8f : 0x1p7f;  // 2^(e2m1_shift − e4m3_shift)
-      v.x = ptx::mul_f32(v.x, undo);
-      v.y = ptx::mul_f32(v.y, undo);
-    }
-    const std::int32_t out = a.part[p].n0 + row;
-    float b0 = 0, b1 = 0;
-    if (a.bias) {
-      b0 = a.bias[out];
-      if (row + 1 < rows) b1 = a.bias[out + 1];
-    }
-    v.x = ptx::fma_f32(alpha, v.x, b0);
-    v.y = ptx::fma_f32(alpha, v.y, b1);
-    const std::int64_t at = token * a.ldy + out;
-    if (a.y_pairs && row + 1 < rows) {
-      if (a.y_type == 2)
-        ptx::st(ptx::cast<float>(a.y) + at, v);
-      else
-        ptx::st(ptx::cast<std::uint16_t>(a.y) + at,
-                a.y_type == 1 ? ptx::cvt_x2<Half::bf16>(v.x, v.y) : ptx::cvt_x2<Half::f16>(v.x, v.y));
-    } else {
-      store(at, v.x);
-      if (row + 1 < rows) store(at + 1, v.y);
-    }
-  }
-
-  SF_DEVICE std::int32_t first_unit(std::int32_t cta) const {
-    return cta * a.units_each + (cta < a.units_more ? cta : a.units_more);
-  }
-  static SF_DEVICE void add(ptx::F32x2& v, const ptx::F32x2& w) {
-    v.x = ptx::add_f32(v.x, w.x);
-    v.y = ptx::add_f32(v.y, w.y);
-  }
-
   // Adds the warps' totals of units [from, to) of the CTA's line, all of one column, and stores them or hands them to the column's
   // owner. True if it has waited for the cluster's pieces.
   SF_DEVICE bool finish_segment(sptr<const std::byte> totals, std::int32_t column, std::int32_t from, std::int32_t to,
                                 std::int32_t cta) const {
     const std::int32_t column_end = (column + 1) * a.k_blocks;
-    const bool owner = from == column * a.k_blocks, whole = to == column_end, clustered = a.cluster > 1;
+    const bool owner = from == column * a.k_blocks, whole = to == column_end, clustered = this->clustered();
     const int thread = 32 * warp + lane;
     ptx::dptr<float> outbox{};
     if (clustered && !owner) {
@@ -484,12 +371,14 @@ struct Decode {
       outbox = ptx::mapa(inbox + (away - 1) * (kInbox / 4), ptx::cluster_ctarank() + static_cast<std::uint32_t>(away));
     }
     if (clustered && owner && !whole) ptx::cluster_wait();  // the pieces are here
-    for (int i = thread; i < 32 * a.m; i += kThreads) {
+    for (int i = thread; i < 32 * a.m; i += 32 * warps) {
       const int token = i >> 5, n = 2 * (i & 31), at = token * 64 + n;
       ptx::F32x2 v{0, 0};
-      SF_UNROLL
-      for (int w = 0; w < kWarps; ++w)
-        add(v, ptx::ld<ptx::F32x2>(totals + (w * kStages * slot_size + 4 * (token * Shape::token_stride + n))));
+      for (int w = 0; w < warps; w += 4) {
+        SF_UNROLL
+        for (int u = 0; u < 4; ++u)
+          add(v, ptx::ld<ptx::F32x2>(totals + ((w + u) * kStages * slot_size + 4 * (token * Shape::token_stride + n))));
+      }
       if (!owner) {
         if (clustered) {
           ptx::st_cluster(outbox + at, v.x);
@@ -500,7 +389,7 @@ struct Decode {
         continue;
       }
       if (!whole) {
-        for (std::int32_t c = cta + 1; first_unit(c) < column_end; ++c) {
+        for (std::int32_t c = cta + 1; first_unit(a, c) < column_end; ++c) {
           if (clustered) {
             add(v, ptx::ld<ptx::F32x2>(inbox + ((c - cta - 1) * (kInbox / 4) + at)));
           } else {
@@ -510,7 +399,12 @@ struct Decode {
           }
         }
       }
-      store_pair(column, token, n, v);
+      if constexpr (weights == Weights::fp4_e4m3) {
+        constexpr float undo = half == Half::bf16 ? 0x1p8f : 0x1p7f;  // 2^(e2m1_shift − e4m3_shift)
+        v.x = ptx::mul_f32(v.x, undo);
+        v.y = ptx::mul_f32(v.y, undo);
+      }
+      store_pair(a, column, token, n, v);
     }
     if (owner && whole) return false;
     if (clustered) {
@@ -522,7 +416,7 @@ struct Decode {
       if (!owner)
         ptx::red_add_release(a.flags + cta, 1);
       else
-        for (std::int32_t c = cta + 1; first_unit(c) < column_end; ++c) ptx::st_relaxed(a.flags + c, 0);
+        for (std::int32_t c = cta + 1; first_unit(a, c) < column_end; ++c) ptx::st_relaxed(a.flags + c, 0);
     }
     return false;
   }
@@ -531,18 +425,19 @@ struct Decode {
   // ------------------------------------------------------------------------------------------------------------------
   SF_DEVICE void run(sptr<std::byte> smem) {
     const auto cta = static_cast<std::int32_t>(ptx::nctaid_x() - 1 - ptx::ctaid_x());
-    std::int32_t position = first_unit(cta);
-    const std::int32_t end = first_unit(cta + 1);
+    std::int32_t position = first_unit(a, cta);
+    const std::int32_t end = first_unit(a, cta + 1);
     scale_shift = plane_shift(a.scale_type);
     extra_shift = kSums && a.extra_kind != Extra::none ? plane_shift(a.extra_type) : -1;
     slot_size = ptx::pinned(slot_bytes<Shape>(scale_shift, extra_shift));
     constexpr int slices_log = Shape::slices == 4 ? 2 : 1;
     unit_shift = a.group_shift < 31 ? a.group_shift - slices_log : 31;
     group_mask = unit_shift < 31 ? (1 << (unit_shift > 0 ? unit_shift : 0)) - 1 : 0x7fffffff;
-    const sptr<std::byte> rings = ptx::carve<std::byte>(smem, static_cast<std::size_t>(kWarps * kStages * slot_size));
+    const sptr<std::byte> rings = ptx::carve<std::byte>(smem, static_cast<std::size_t>(warps * kStages * slot_size));
     const sptr<std::byte> ring = rings + warp * kStages * slot_size;
     inbox = ptx::carve<float>(smem, static_cast<std::size_t>((a.cluster - 1) * (kInbox / 4)));
-    if constexpr (weights == Weights::fp4_e4m3) converted = ptx::carve<std::byte>(smem, kWarps * 512) + warp * 512;
+    if constexpr (weights == Weights::fp4_e4m3)
+      converted = ptx::carve<std::byte>(smem, static_cast<std::size_t>(warps * 512)) + warp * 512;
     stream = ptx::policy_evict_first();
     scale_lanes = ptx::pinned(4 << scale_shift);
     extra_lanes = extra_shift < 0 ? 0 : 4 << extra_shift;
@@ -552,15 +447,15 @@ struct Decode {
     rows_at = ptx::pinned(ring + kRows);
     // Pass i of x is kTokens · i tokens on, 512 bytes: with 8 chunks a token that is 4 tokens, chunk ^ 4 in odd passes; else the
     // swizzle repeats.
-    const int x_to = x_offset(lane / Shape::chunks, lane % Shape::chunks);
+    const int x_to = x_offset<Shape::chunks>(lane / Shape::chunks, lane % Shape::chunks);
     x_copy[0] = ptx::pinned(ring + (2048 + x_to));
     x_copy[1] = Shape::chunks == 8 ? ptx::pinned(ring + (2048 + (x_to ^ 64))) : x_copy[0];
     // Rows past M hold nothing: their lanes read row 0, and the tokens are never stored.
     const int read = kM8 == 1 ? lane & 7 : (lane & 7) + 8 * (lane >> 4);
     SF_UNROLL
     for (int f = 0; f < kFragments; ++f)
-      x_read[f] =
-          ptx::pinned(ring + (2048 + x_offset(16 * f + read < a.m ? 16 * f + read : 0, kM8 == 1 ? lane >> 3 : lane >> 3 & 1)));
+      x_read[f] = ptx::pinned(
+          ring + (2048 + x_offset<Shape::chunks>(16 * f + read < a.m ? 16 * f + read : 0, kM8 == 1 ? lane >> 3 : lane >> 3 & 1)));
 
     Feed feed;
     feed.column = position / a.k_blocks;
@@ -568,7 +463,7 @@ struct Decode {
     std::int32_t length = a.k_blocks - k0;
     length = length < end - position ? length : end - position;
     feed.left = end - position - length;
-    feed.at = share<kWarps>(k0, length, warp);
+    feed.at = share(k0, length, warp, warps);
     aim(feed);
 
     ptx::griddep_launch_dependents();
@@ -582,7 +477,7 @@ struct Decode {
       if (early.live()) copy<true, false>(early, i * slot_size);
       step(early);
     }
-    if (a.cluster > 1) ptx::cluster_arrive_relaxed();
+    if (clustered()) ptx::cluster_arrive_relaxed();
     ptx::griddep_wait();
     SF_NO_UNROLL
     for (int i = 0; i < kStages - 1; ++i) {
@@ -619,31 +514,33 @@ struct Decode {
       ptx::syncwarp();  // every lane has read the slot
       put_total(rings + (warp * kStages * slot_size + refill));
       ptx::bar_sync(0);
-      if (fresh && a.cluster > 1) {
+      if (fresh && clustered()) {
         ptx::cluster_wait();                             // all of the cluster run
         if (!hands_over) ptx::cluster_arrive_relaxed();  // nothing will come from here
       }
       fresh = false;
       const bool waited = finish_segment(rings + refill, column, position, end - rest, cta);
       if (rest == 0) {
-        if (a.cluster > 1 && !waited) ptx::cluster_wait();
+        if (clustered() && !waited) ptx::cluster_wait();
         return;
       }
       position = end - rest;
       ++column;
       length = rest < a.k_blocks ? rest : a.k_blocks;
       rest -= length;
-      at = share<kWarps>(0, length, warp);
+      at = share(0, length, warp, warps);
       ptx::bar_sync(0);
     }
   }
 };
 
-template <Weights weights, Half half, int kM8, Flush kFlush, int kWarps, int kStages, int kCtas>
-SF_KERNEL void SF_LAUNCH_BOUNDS(32 * kWarps, kCtas) decode_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
-  Decode<weights, half, kM8, kFlush, kWarps, kStages> decode(args);
+// Launched with any multiple of 4 warps up to kMaxWarps.
+template <Weights weights, Half half, int kM8, Flush kFlush, int kMaxWarps, int kStages>
+SF_KERNEL void SF_LAUNCH_BOUNDS(32 * kMaxWarps, 1) decode_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
+  Decode<weights, half, kM8, kFlush, kStages> decode(args);
   decode.lane = static_cast<int>(ptx::laneid());
   decode.warp = static_cast<int>(ptx::shfl_idx(ptx::warpid(), 0));
+  decode.warps = static_cast<int>(ptx::ntid_x() / 32);
   decode.run(ptx::dyn_smem());
 }
 

@@ -20,14 +20,20 @@ struct Gpu {
   std::int64_t smem_sm = 0;     // that an SM has
 };
 
-// One launch is for up to 8·m8 rows of x; more rows are done in turn. Plain, and a pure function of its inputs.
+// Plain, and a pure function of its inputs. The decode kernel takes 8·m8 rows of x a launch (more rows are done in turn); the
+// middle kernel takes any number, in tiles of 16·m16 rows × 64·columns outputs.
 struct DecodePlan {
   Weights weights = Weights::int4;
   Flush flush = Flush::units;
-  bool bf16 = true;  // type of x
-  int m8 = 1;        // tiles of 8 tokens: 1, 2 or 4
-  int warps = 16;    // a CTA
+  bool bf16 = true;        // type of x
+  int m8 = 1;              // decode: tiles of 8 tokens, 1 or 2
+  int m16 = 0;             // middle: tiles of 16 tokens, 2, 3 or 4; 0: the decode kernel
+  int columns = 1;         // middle: n64 columns of a tile
+  int stages = kStages;    // ring slots
+  bool dependent = false;  // whether the architecture has programmatic dependent launch
+  int warps = 16;          // a CTA
   int ctas = 0;
+  bool whole = false;      // no column (tile) is split between CTAs
   int cluster = 1;         // CTAs that share columns through distributed shared memory
   std::uint32_t smem = 0;  // bytes a CTA
   std::int64_t packed_k = 0;

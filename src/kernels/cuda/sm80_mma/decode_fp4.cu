@@ -5,16 +5,14 @@ namespace swordfish::mma {
 
 DecodeKernel fp4_kernel(bool bf16, int m8, Flush flush) {
   constexpr Weights w = Weights::fp4;
-  if (m8 == 4 || flush == Flush::units) return nullptr;
-  if (flush == Flush::pairs)
-    return m8 == 1 ? decode_instance<w, 1, Flush::pairs, 16>(bf16) : decode_instance<w, 2, Flush::pairs, 16>(bf16);
-  return m8 == 1 ? decode_instance<w, 1, Flush::slices, 16>(bf16) : decode_instance<w, 2, Flush::slices, 12>(bf16);
+  if (flush == Flush::units) return nullptr;
+  if (flush == Flush::pairs) return m8 == 1 ? decode_instance<w, 1, Flush::pairs>(bf16) : decode_instance<w, 2, Flush::pairs>(bf16);
+  return m8 == 1 ? decode_instance<w, 1, Flush::slices>(bf16) : decode_instance<w, 2, Flush::slices>(bf16);
 }
 
 DecodeKernel fp4_e4m3_kernel(bool bf16, int m8) {
   constexpr Weights w = Weights::fp4_e4m3;
-  if (m8 == 4) return nullptr;
-  return m8 == 1 ? decode_instance<w, 1, Flush::slices, 16>(bf16) : decode_instance<w, 2, Flush::slices, 12>(bf16);
+  return m8 == 1 ? decode_instance<w, 1, Flush::slices>(bf16) : decode_instance<w, 2, Flush::slices>(bf16);
 }
 
 }  // namespace swordfish::mma

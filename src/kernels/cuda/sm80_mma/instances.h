@@ -2,21 +2,31 @@
 #pragma once
 
 #include "kernels/cuda/sm80_mma/decode.cuh"
+#include "kernels/cuda/sm80_mma/middle.cuh"
 
 namespace swordfish::mma {
 
 using DecodeKernel = void (*)(DecodeArgs);
 
 // Null where there is no such instance.
-DecodeKernel int4_kernel(bool bf16, int m8, Flush flush, int warps);
-DecodeKernel int8_kernel(bool bf16, int m8, Flush flush, int warps);
+DecodeKernel int4_kernel(bool bf16, int m8, Flush flush);
+DecodeKernel int8_kernel(bool bf16, int m8, Flush flush);
 DecodeKernel fp4_kernel(bool bf16, int m8, Flush flush);
 DecodeKernel fp4_e4m3_kernel(bool bf16, int m8);
+DecodeKernel int4_middle_kernel(bool bf16, int m16, Flush flush, int columns);
+DecodeKernel int8_middle_kernel(bool bf16, int m16, Flush flush, int columns);
+DecodeKernel fp4_middle_kernel(bool bf16, int m16, int columns);
 
-template <Weights weights, int m8, Flush flush, int warps, int ctas = 1>
+template <Weights weights, int m8, Flush flush>
 DecodeKernel decode_instance(bool bf16) {
-  return bf16 ? decode_kernel<weights, Half::bf16, m8, flush, warps, kStages, ctas>
-              : decode_kernel<weights, Half::f16, m8, flush, warps, kStages, ctas>;
+  constexpr int warps = m8 == 2 && flush == Flush::slices ? 12 : 16;  // what registers allow
+  return bf16 ? decode_kernel<weights, Half::bf16, m8, flush, warps, kStages>
+              : decode_kernel<weights, Half::f16, m8, flush, warps, kStages>;
+}
+template <Weights weights, int m16, Flush flush, int columns>
+DecodeKernel middle_instance(bool bf16) {
+  return bf16 ? middle_kernel<weights, Half::bf16, m16, flush, columns, kMiddleWarps[m16]>
+              : middle_kernel<weights, Half::f16, m16, flush, columns, kMiddleWarps[m16]>;
 }
 
 }  // namespace swordfish::mma

@@ -1,4 +1,5 @@
 // Launches of the decode kernels: arguments checked and filled, x prepared where it must be, rows of x in turn.
+#include <algorithm>
 #include <climits>
 #include <cstdint>
 #include <string>
@@ -18,9 +19,16 @@ Status failed(const char* what, cudaError_t error) {
 Status refused(std::string why) { return {Code::invalid_argument, "decode: " + std::move(why)}; }
 
 DecodeKernel kernel_of(const DecodePlan& p) {
+  if (p.m16) {
+    switch (p.weights) {
+      case Weights::int4: return int4_middle_kernel(p.bf16, p.m16, p.flush, p.columns);
+      case Weights::int8: return int8_middle_kernel(p.bf16, p.m16, p.flush, p.columns);
+      default: return fp4_middle_kernel(p.bf16, p.m16, p.columns);
+    }
+  }
   switch (p.weights) {
-    case Weights::int4: return int4_kernel(p.bf16, p.m8, p.flush, p.warps);
-    case Weights::int8: return int8_kernel(p.bf16, p.m8, p.flush, p.warps);
+    case Weights::int4: return int4_kernel(p.bf16, p.m8, p.flush);
+    case Weights::int8: return int8_kernel(p.bf16, p.m8, p.flush);
     case Weights::fp4: return fp4_kernel(p.bf16, p.m8, p.flush);
     case Weights::fp4_e4m3: break;
   }
@@ -86,7 +94,7 @@ Status launch_decode(const PackedView& w, const DecodePlan& plan, const DecodeCa
     const std::int64_t blocks = call.m * ((plan.packed_k + 255) / 256);
     if (blocks > INT32_MAX) return refused("m is too large");
     shape.grid_x = static_cast<std::uint32_t>(blocks);
-    shape.dependent = call.dependent;
+    shape.dependent = call.dependent && plan.dependent;
     if (const cudaError_t e = ptx::launch(prepare_x, shape, stream, p); e != cudaSuccess) return failed("preparing x", e);
     x = p.out;
     ldx = plan.packed_k;
@@ -107,10 +115,8 @@ Status launch_decode(const PackedView& w, const DecodePlan& plan, const DecodeCa
   a.group_shift = 31;
   if (!w.row_of_slice && w.rows > 1)
     for (a.group_shift = 0; std::int64_t{16} << a.group_shift < w.group_size;) ++a.group_shift;
-  const auto units = static_cast<std::int32_t>(w.n_blocks * w.k_blocks);
-  a.units_each = units / plan.ctas;
-  a.units_more = units % plan.ctas;
   a.cluster = plan.cluster;
+  a.stages = plan.stages;
   a.zero = static_cast<float>(w.zero);
   a.scale_type = plane_type(w.scale_type);
   if (w.zeros || w.offsets) {
@@ -131,16 +137,24 @@ Status launch_decode(const PackedView& w, const DecodePlan& plan, const DecodeCa
   a.y_pairs = pairs;
 
   ptx::LaunchShape shape;
-  shape.grid_x = static_cast<std::uint32_t>(plan.ctas);
   shape.threads = static_cast<std::uint32_t>(32 * plan.warps);
   shape.cluster_x = static_cast<std::uint32_t>(plan.cluster);
   shape.dynamic_smem = plan.smem;
-  shape.dependent = call.dependent;
-  const std::int64_t step = 8 * plan.m8;
-  for (std::int64_t m0 = 0; m0 < call.m; m0 += step) {
+  shape.dependent = call.dependent && plan.dependent;
+  // Rows in turn: the decode kernel takes one tile of tokens, the middle kernel as many as 2^31 units allow.
+  const std::int64_t tokens = plan.m16 ? 16 * plan.m16 : 8 * plan.m8;
+  const std::int64_t tiles_n = (w.n_blocks + plan.columns - 1) / plan.columns;
+  const std::int64_t most = plan.m16 ? std::max<std::int64_t>(1, INT32_MAX / 2 / (tiles_n * w.k_blocks)) : 1;
+  for (std::int64_t m0 = 0; m0 < call.m; m0 += most * tokens) {
     a.x = x + m0 * ldx;
     a.y = static_cast<std::byte*>(call.y) + m0 * call.ldy * static_cast<std::int64_t>(y_size);
-    a.m = static_cast<std::int32_t>(call.m - m0 < step ? call.m - m0 : step);
+    a.m = static_cast<std::int32_t>(std::min(call.m - m0, most * tokens));
+    a.m_groups = static_cast<std::int32_t>((a.m + tokens - 1) / tokens);
+    a.grain = plan.whole ? a.k_blocks : 1;
+    const std::int64_t grains = tiles_n * a.m_groups * w.k_blocks / a.grain;
+    shape.grid_x = static_cast<std::uint32_t>(std::min<std::int64_t>(plan.ctas, grains));
+    a.units_each = static_cast<std::int32_t>(grains / shape.grid_x);
+    a.units_more = static_cast<std::int32_t>(grains % shape.grid_x);
     if (const cudaError_t e = ptx::launch(kernel, shape, stream, a); e != cudaSuccess) return failed("launch", e);
   }
   return {};

@@ -1,4 +1,4 @@
-// What host and device agree on about the decode kernels: the kinds of weights, when scales are applied, sizes in shared memory.
+// What host and device agree on about the mma.sync kernels: the kinds of weights, when scales are applied, sizes in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace swordfish::mma {
 enum class Weights : int {
   int4,
   int8,
-  fp4,       // e2m1, scales applied in fp32
+  fp4,       // e2m1, scales applied in fp32 (middle: any scales, in the fragment)
   fp4_e4m3,  // e2m1 with e4m3 scales, applied in the fragment
 };
 enum class Extra : int { none, zeros, offsets };  // the plane beside the scales
@@ -17,10 +17,10 @@ enum class Extra : int { none, zeros, offsets };  // the plane beside the scales
 enum class Flush : int {
   units,   // at the end of a unit, where a scale row ends or the warp's share does: rows cover whole units
   pairs,   // after every two slices: rows cover whole pairs
-  slices,  // after any slice, where the next has another row (fp4_e4m3: rows are in the fragments, one a slice)
+  slices,  // after any slice, where the next has another row (fp4_e4m3, middle: rows are in the fragments, one a slice)
 };
 
-// What a template instance costs and holds; the host plans with the same numbers.
+// What a template instance of the decode kernel costs and holds; the host plans with the same numbers.
 template <Weights weights, int kM8, Flush kFlush>
 struct DecodeShape {
   static constexpr bool sums = weights == Weights::int4 || weights == Weights::int8;  // Σx is needed
@@ -40,7 +40,30 @@ constexpr int slot_bytes(int scale_shift, int extra_shift) {
   return ((bytes > least ? bytes : least) + 127) / 128 * 128;
 }
 
-inline constexpr int kStages = 3;    // ring slots a warp
-inline constexpr int kMaxParts = 8;  // of a fused weight
+// The same of the middle kernel: a slot holds a step of kColumns columns, with the x and the rows of planes that they share.
+template <Weights weights, int kM16, Flush kFlush, int kColumns>
+struct MiddleShape {
+  static constexpr int slices = weights == Weights::int8 ? 2 : 4;
+  static constexpr int chunks = 2 * slices;
+  static constexpr int tokens = 16 * kM16;
+  static constexpr int x_bytes = tokens * 16 * chunks;
+  static constexpr int scale_rows = kFlush == Flush::slices ? slices : 1;
+  static constexpr int round = kM16 >= 3 && weights != Weights::int8 ? 16 : 8;  // tokens that leave through shared memory at a time
+  static constexpr int token_stride = 68;
+  static constexpr int piece_bytes = round * token_stride * 4;  // a warp
+  static constexpr int row_bytes(int scale_shift, int extra_shift) {
+    return (scale_rows * 64 << scale_shift) + (extra_shift < 0 ? 0 : scale_rows * 64 << extra_shift);
+  }
+  static constexpr int slot_bytes(int scale_shift, int extra_shift) {
+    const int bytes = kColumns * (2048 + row_bytes(scale_shift, extra_shift)) + x_bytes, least = kColumns * piece_bytes;
+    return ((bytes > least ? bytes : least) + 127) / 128 * 128;
+  }
+};
+inline constexpr int kMiddleWarps[5] = {0, 0, 12, 8, 8};  // of a CTA, by kM16: what registers allow
+inline constexpr int kConvertedBytes = 512;                // a warp of the middle kernel: four planes of 64 16-bit numbers
+
+inline constexpr int kStages = 3;     // ring slots of a warp of the decode kernel
+inline constexpr int kMaxStages = 6;  // of the middle kernel
+inline constexpr int kMaxParts = 8;   // of a fused weight
 
 }  // namespace swordfish::mma

@@ -1,0 +1,498 @@
+// Middle: y[M,N] = x[M,K] · Wᵀ for M from 17 on, on mma64/1, by mma.sync; sm_80 and up. Up to four m16 tiles of x share one stream
+// of dequantized weights.
+//
+// Work partition. A tile is kColumns n64 columns × 16·kM16 tokens of y; a step is 64 k (int8: 32 k) of a tile. The steps of all
+// tiles form one line (columns outermost, then tokens, then k), of which CTA c takes an even piece (Stream-K); the piece is cut
+// into segments where a tile ends. A CTA's warps are groups of kColumns; a segment is split evenly, in k order, over the groups,
+// and in a group each warp has a column (all of its tokens):
+//
+//     tile (columns 0…3, tokens 0…63)                     tile (columns 0…3, tokens 64…127)          tile (columns 4…7, …
+//     |-------------------------------|-------------------|------------------------------|-----------|-------- ...
+//     |<---------- CTA 0 ------------>|<------------- CTA 1 ---------------->|<------------ CTA 2 ------------->|
+//     |  group 0      |    group 1    |  group 0|group 1  | group 0 | group 1|
+//
+//   A CTA that holds a tile's first step owns the tile. A CTA whose first segment belongs to an earlier CTA's tile hands it over as
+//   fp32 through the workspace and a flag, and the owner adds the pieces in k order after its own. CTAs are numbered from the
+//   grid's end: an owner waits only for CTAs that the hardware started before it.
+//
+// Main loop. Each group streams its steps through its own ring of slots: a lane copies (cp.async) the codes that it will consume,
+// x and its warp's rows of planes. One named barrier of the group a step makes x visible and frees the previous slot.
+//
+//     slot: | codes, kColumns · 2048 | x: tokens × 64 k, 16-byte chunks xor-swizzled | per column: scale rows, zero rows |
+//
+// Arithmetic. A code becomes the exact 16-bit number q − zero (e2m1: the value), times its scale, rounded once to x's type;
+// products add up in fp32, all of K in one set of accumulators. Scales of another type than x's are hi + lo, two numbers of x's
+// type: v·scale = fma(v, hi, v·lo) is then rounded once but for 2^-17 (bf16) of the product. A zero point above 240, which with
+// int4's base of 16 is no bf16 number, is hi + lo too. Sums over groups and CTAs: fp32, ascending k. y = round(fma(alpha, total,
+// bias)).
+//
+// Invariants: every warp passes every iteration of a segment, so ring positions agree in the CTA; a slot is refilled only after the
+// barrier that follows its last read; flags are zero before and after every launch; nothing but weights is read before
+// griddepcontrol.wait, nothing is written before it.
+//
+// Budget: 64 and 48 tokens: 8 warps, 255 registers; 32: 12 warps, 168; a slot of 17, 14.5, 12.5 KB a group.
+#pragma once
+
+#include "kernels/cuda/parts/dequantize.cuh"
+#include "kernels/cuda/parts/planes.cuh"
+#include "kernels/cuda/ptx/arith.h"
+#include "kernels/cuda/ptx/async_copy.h"
+#include "kernels/cuda/ptx/barrier.h"
+#include "kernels/cuda/ptx/dependency.h"
+#include "kernels/cuda/ptx/matrix.h"
+#include "kernels/cuda/ptx/memory.h"
+#include "kernels/cuda/ptx/pointers.h"
+#include "kernels/cuda/ptx/registers.h"
+#include "kernels/cuda/ptx/warp.h"
+#include "kernels/cuda/sm80_mma/common.cuh"
+
+namespace swordfish::mma {
+
+// The walk of a group's copies over the steps of its CTA, with the addresses of this lane at hand.
+struct MiddleFeed {
+  Share at;
+  std::int32_t tile;
+  std::int32_t left;            // steps of the CTA after this segment
+  gptr<const std::byte> codes;  // this lane's first piece of the next step
+  std::int64_t plane;           // the element of the planes where the column starts
+  gptr<const std::uint16_t> x;  // this lane's chunk of its first token
+  std::int32_t tokens;          // of the tile and of later ones, from this lane's first on
+  std::int32_t rows;            // Flush::slices: the scale row of slice lane % 8, counted from the next step's first
+  bool column;                  // whether the warp has one in this tile
+  SF_DEVICE bool live() const { return at.k < at.k_end; }
+};
+
+template <Weights weights, Half half, int kM16, Flush kFlush, int kColumns>
+struct Middle {
+  using Shape = MiddleShape<weights, kM16, kFlush, kColumns>;
+  static constexpr int kM8 = 2 * kM16;
+  static constexpr int kGroupThreads = 32 * kColumns;
+  static constexpr int kTokens = kGroupThreads / Shape::chunks;  // whose x the group copies at once; a multiple of 8
+  static constexpr int kPasses = (Shape::tokens + kTokens - 1) / kTokens;
+  static constexpr int kRows = kColumns * 2048 + Shape::x_bytes;  // offset of the rows in a slot
+  static constexpr int kTileRows = 64 * kColumns;
+  static constexpr int kBatch = 4;                                    // 16-byte pieces of a tile that a thread finishes at once
+  static constexpr int kLoads = weights == Weights::int8 ? 2 : 1;     // 16-byte loads of codes a slice
+  static constexpr float kBase = weights == Weights::int8  ? -128.0f  // in the fragment
+                                 : weights == Weights::fp4 ? 0.0f
+                                 : half == Half::bf16      ? 128.0f
+                                                           : 1024.0f;
+
+  const DecodeArgs& a;
+  int lane, warp, warps, groups, group, column;  // column: of the tile
+  sptr<std::byte> codes_at, x_copy, rows_at, converted;
+  sptr<const std::byte> x_read;
+  int slot_size, scale_shift, extra_shift;
+  std::int32_t unit_shift, group_mask;  // Flush::units: step k starts a scale row where k & mask == 0, and uses row k >> shift
+  bool direct;                          // scales are of x's type and the zero point is constant
+  bool two;                             // the row's scales or zero points need two numbers
+  ptx::CachePolicy stream;
+  std::uint32_t scale[2][4], zero[2][4];  // pairs of one value: row n = 16j + 8r + g at [j / 2][2 (j % 2) + r]
+  std::uint32_t x[kM16][4];               // B fragments of a slice, and
+  ptx::U32x4 codes[kLoads];               // its codes
+  float total[kM8][4][4];
+
+  SF_DEVICE explicit Middle(const DecodeArgs& args) : a(args) {}
+
+  // --- copies -------------------------------------------------------------------------------------------------------------------
+  SF_DEVICE void aim(MiddleFeed& feed) const {
+    const std::int32_t quad = feed.tile / a.m_groups, m0 = (feed.tile - quad * a.m_groups) * Shape::tokens;
+    const std::int32_t n64 = quad * kColumns + column, thread = 32 * column + lane;
+    feed.column = n64 < a.columns;
+    feed.codes = a.codes + ((static_cast<std::int64_t>(n64) * a.k_blocks + feed.at.k) * 2048 + 16 * lane);
+    feed.plane = static_cast<std::int64_t>(n64) * a.rows * 64;
+    feed.tokens = a.m - m0 - thread / Shape::chunks;
+    feed.x = a.x + ((m0 + thread / Shape::chunks) * a.ldx + feed.at.k * (16 * Shape::slices) + 8 * (thread % Shape::chunks));
+    read_rows(feed);
+  }
+  SF_DEVICE void read_rows(MiddleFeed& feed) const {
+    if constexpr (kFlush == Flush::slices) feed.rows = row_of(a, feed.at.k * Shape::slices, a.k_blocks * Shape::slices, lane);
+  }
+  SF_DEVICE void step(MiddleFeed& feed) const {
+    ++feed.at.k;
+    feed.codes += 2048;
+    feed.x += 16 * Shape::slices;
+    if (--feed.at.turns > 0 || feed.left == 0) {
+      read_rows(feed);
+      return;
+    }
+    const std::int32_t length = feed.left < a.k_blocks ? feed.left : a.k_blocks;
+    feed.left -= length;
+    ++feed.tile;
+    feed.at = share(0, length, group, groups);
+    aim(feed);
+  }
+  // The copies of a step to the slot at an offset: codes with their rows of planes, x, or both.
+  template <bool kWeights, bool kX>
+  SF_DEVICE void copy(const MiddleFeed& feed, int slot) const {
+    if (kWeights && feed.column) {
+      SF_UNROLL
+      for (int i = 0; i < 4; ++i) ptx::cp_async_cg_hint(codes_at + (slot + 512 * i), feed.codes + 512 * i, stream);
+      if constexpr (kFlush == Flush::units) {
+        const sptr<std::byte> to = rows_at + (slot + 16 * lane);
+        std::int32_t row = feed.at.k >> unit_shift;
+        row = row < a.rows ? row : a.rows - 1;
+        const std::int64_t first = feed.plane + row * 64;
+        if (lane < 4 << scale_shift) ptx::cp_async_cg(to, a.scales + ((first << scale_shift) + 16 * lane));
+        if (extra_shift >= 0 && lane < 4 << extra_shift)
+          ptx::cp_async_cg(to + (64 << scale_shift), a.extra + ((first << extra_shift) + 16 * lane));
+      } else {
+        const sptr<std::byte> to = rows_at + (slot + 16 * lane);
+        copy_slice_rows<Shape::slices>(to, a.scales + (feed.plane << scale_shift), scale_shift, feed.rows, lane);
+        if (extra_shift >= 0)
+          copy_slice_rows<Shape::slices>(to + (Shape::slices * 64 << scale_shift), a.extra + (feed.plane << extra_shift),
+                                         extra_shift, feed.rows, lane);
+      }
+    }
+    if constexpr (kX) {
+      SF_UNROLL
+      for (int i = 0; i < kPasses; ++i)
+        if (kPasses * kTokens == Shape::tokens || 32 * column + lane < Shape::chunks * (Shape::tokens - i * kTokens))
+          ptx::cp_async_cg_zfill(x_copy + (slot + i * kTokens * 16 * Shape::chunks), feed.x + i * kTokens * a.ldx,
+                                 i * kTokens < feed.tokens ? 16 : 0);
+    }
+  }
+  SF_DEVICE void wait_for_copies() const {
+    if (a.stages == 2)
+      ptx::cp_async_wait<0>();
+    else if (a.stages == 3)
+      ptx::cp_async_wait<1>();
+    else if (a.stages == 4)
+      ptx::cp_async_wait<2>();
+    else if (a.stages == 5)
+      ptx::cp_async_wait<3>();
+    else
+      ptx::cp_async_wait<4>();
+  }
+
+  // --- rows of planes -----------------------------------------------------------------------------------------------------------
+  static SF_DEVICE float element(PlaneType type, sptr<const std::byte> row, int n) {
+    if (type == PlaneType::f32) {
+      const float v = ptx::cast<const float>(row)[n];
+      return v;
+    }
+    if (type == PlaneType::bf16 || type == PlaneType::f16 || type == PlaneType::i16) {
+      const std::uint16_t v = ptx::cast<const std::uint16_t>(row)[n];
+      if (type == PlaneType::i16) return static_cast<float>(static_cast<std::int16_t>(v));
+      return type == PlaneType::bf16 ? ptx::to_f32<Half::bf16>(v, 0) : ptx::to_f32<Half::f16>(v, 0);
+    }
+    const std::uint8_t v = ptx::cast<const std::uint8_t>(row)[n];
+    return byte_value(type, v);
+  }
+  // Pairs of one value for the rows of a fragment, of 64 16-bit numbers: matrices whose rows are all one 16-byte piece, transposed.
+  SF_DEVICE void read_pairs(sptr<const std::byte> row, std::uint32_t (&out)[2][4]) const {
+    ptx::ldmatrix<4, true>(out[0], row + 16 * (lane >> 3));
+    ptx::ldmatrix<4, true>(out[1], row + (64 + 16 * (lane >> 3)));
+  }
+  // Turns row s of the slot into numbers of x's type: scale hi | zero hi | scale lo | −(zero lo · scale).
+  SF_DEVICE void convert_row(int slot, int s) {
+    if constexpr (kFlush == Flush::slices) ptx::syncwarp();  // every lane has read the row before (units: the group's barrier)
+    const sptr<const std::byte> row = rows_at + (slot + (s * 64 << scale_shift));
+    const sptr<const std::byte> other =
+        rows_at + (slot + (Shape::scale_rows * 64 << scale_shift) + (extra_shift < 0 ? 0 : s * 64 << extra_shift));
+    float sc[2], lo[2], z[2], z_lo[2];
+    SF_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      sc[i] = element(a.scale_type, row, 2 * lane + i);
+      z[i] = kBase + (extra_shift < 0 ? a.zero : element(a.extra_type, other, 2 * lane + i));
+    }
+    const std::uint32_t s_hi = ptx::cvt_x2<half>(sc[0], sc[1]), z_hi = ptx::cvt_x2<half>(z[0], z[1]);
+    SF_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      lo[i] = ptx::add_f32(sc[i], -ptx::to_f32<half>(s_hi, i));
+      z_lo[i] = ptx::mul_f32(ptx::add_f32(ptx::to_f32<half>(z_hi, i), -z[i]), sc[i]);
+    }
+    const sptr<std::uint32_t> to = ptx::cast<std::uint32_t>(converted) + lane;
+    to[0] = s_hi;
+    to[32] = z_hi;
+    to[64] = ptx::cvt_x2<half>(lo[0], lo[1]);
+    to[96] = ptx::cvt_x2<half>(z_lo[0], z_lo[1]);
+    two = ptx::vote_any(lo[0] != 0 || lo[1] != 0 || z_lo[0] != 0 || z_lo[1] != 0);
+    ptx::syncwarp();
+    read_pairs(converted, scale);
+    if constexpr (weights != Weights::fp4) read_pairs(converted + 128, zero);
+  }
+  SF_DEVICE void read_row(int slot, int s) {
+    if (direct)
+      read_pairs(rows_at + (slot + 128 * s), scale);
+    else
+      convert_row(slot, s);
+  }
+
+  // --- arithmetic ---------------------------------------------------------------------------------------------------------------
+  // (f − zero) · scale in x's type, of patch j.
+  template <bool kTwo>
+  SF_DEVICE void apply(std::uint32_t (&f)[4], int j) const {
+    std::uint32_t lo[2], shift[2];
+    if constexpr (kTwo) {
+      ptx::ldmatrix<2, true>(lo, converted + (256 + 32 * j + 16 * (lane >> 3 & 1)));
+      ptx::ldmatrix<2, true>(shift, converted + (384 + 32 * j + 16 * (lane >> 3 & 1)));
+    }
+    SF_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int at = 2 * (j & 1) + (i & 1);
+      if constexpr (weights != Weights::fp4) f[i] = ptx::sub_x2<half>(f[i], zero[j >> 1][at]);
+      if constexpr (kTwo)
+        f[i] = ptx::fma_x2<half>(f[i], scale[j >> 1][at], ptx::fma_x2<half>(f[i], lo[i & 1], shift[i & 1]));
+      else
+        f[i] = ptx::mul_x2<half>(f[i], scale[j >> 1][at]);
+    }
+  }
+  SF_DEVICE void read_x(int t, int slot, int s) {  // two chunks on: chunk ^ 2s, as the lane's own chunk has no such bit
+    ptx::ldmatrix<4>(x[t], ptx::address_xor(x_read + (slot + 256 * Shape::chunks * t), 32u * static_cast<std::uint32_t>(s)));
+  }
+  SF_DEVICE void read_codes(int slot, int s) {
+    SF_UNROLL
+    for (int h = 0; h < kLoads; ++h) codes[h] = ptx::ld<ptx::U32x4>(codes_at + (slot + 512 * (kLoads * s + h)));
+  }
+  SF_DEVICE void multiply(int j, const std::uint32_t (&w)[4], int t) {
+    const std::uint32_t b[2][2] = {{x[t][0], x[t][1]}, {x[t][2], x[t][3]}};
+    ptx::mma_m16n8k16<half>(total[2 * t][j], w, b[0]);
+    ptx::mma_m16n8k16<half>(total[2 * t + 1][j], w, b[1]);
+  }
+  // Slice s of the slot, whose codes and x are in registers; reads those of the next slice, x as soon as its tile is done.
+  template <bool kTwo>
+  SF_DEVICE void slice(int slot, int s) {
+    ptx::U32x4 now[kLoads];
+    SF_UNROLL
+    for (int h = 0; h < kLoads; ++h) now[h] = codes[h];
+    if (s + 1 < Shape::slices) read_codes(slot, s + 1);
+    SF_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      std::uint32_t f[4];
+      if constexpr (weights == Weights::int8) {
+        const ptx::U32x4& v = now[j >> 1];
+        int8_fragment<half>(j & 1 ? v.z : v.x, j & 1 ? v.w : v.y, f);
+      } else {
+        const std::uint32_t word = j == 0 ? now[0].x : j == 1 ? now[0].y : j == 2 ? now[0].z : now[0].w;
+        if constexpr (weights == Weights::int4) {
+          int4_fragment_high<half>(word, f);
+        } else {
+          constexpr std::uint32_t unscale = half == Half::bf16 ? 0x7e807e80u : 0x74007400u;  // 2^126, 2^14
+          e2m1_fragment<half>(word, unscale, unscale, f);
+        }
+      }
+      apply<kTwo>(f, j);
+      SF_UNROLL
+      for (int t = 0; t < kM16; ++t) {
+        multiply(j, f, t);
+        if (j == 3 && s + 1 < Shape::slices) read_x(t, slot, s + 1);
+      }
+    }
+  }
+  // `starts`: the first step of a segment.
+  SF_DEVICE void consume(const Share& at, int slot, bool starts) {
+    read_codes(slot, 0);
+    SF_UNROLL
+    for (int t = 0; t < kM16; ++t) read_x(t, slot, 0);
+    if constexpr (kFlush == Flush::units) {
+      if (starts || (at.k & group_mask) == 0) read_row(slot, 0);
+      if (two) {
+        SF_NO_UNROLL
+        for (int s = 0; s < Shape::slices; ++s) slice<true>(slot, s);
+      } else {
+        SF_UNROLL
+        for (int s = 0; s < Shape::slices; ++s) slice<false>(slot, s);
+      }
+    } else {
+      SF_NO_UNROLL
+      for (int s = 0; s < Shape::slices; ++s) {
+        read_row(slot, s);
+        if (two)
+          slice<true>(slot, s);
+        else
+          slice<false>(slot, s);
+      }
+    }
+  }
+
+  // --- the end of a segment -----------------------------------------------------------------------------------------------------
+  // Writes this warp's totals of `count` tiles of 8 tokens from `first` on as [token][64 n].
+  SF_DEVICE void put_totals(int first, int count, sptr<std::byte> place) const {
+    const sptr<float> to = ptx::cast<float>(place);
+    const int g = lane / 4, t2 = 2 * (lane % 4);
+    SF_UNROLL
+    for (int t = 0; t < kM8; ++t) {
+      if (t < first || t >= first + count) continue;
+      SF_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        SF_UNROLL
+        for (int j = 0; j < 4; ++j)
+          to[(8 * (t - first) + t2 + (e & 1)) * Shape::token_stride + 16 * j + 8 * (e >> 1) + g] = total[t][j][e];
+      }
+    }
+  }
+
+  static SF_DEVICE std::int32_t this_cta() { return static_cast<std::int32_t>(ptx::nctaid_x() - 1 - ptx::ctaid_x()); }
+  // Adds the groups' totals of a segment of a tile, `rest` steps before the CTA's end, and stores them or hands them to the tile's
+  // owner. They go through the slot just consumed, some tokens a round; at the CTA's end the whole ring is free.
+  SF_DEVICE void finish_segment(sptr<std::byte> rings, int slot, std::int32_t tile, std::int32_t rest) {
+    const std::int32_t cta = this_cta(), from = first_unit(a, cta), to = first_unit(a, cta + 1) - rest;
+    const std::int32_t tile_end = (tile + 1) * a.k_blocks;
+    const bool owner = from <= tile * a.k_blocks, whole = to == tile_end;
+    const std::int32_t quad = tile / a.m_groups, m0 = (tile - quad * a.m_groups) * Shape::tokens;
+    const std::int32_t tokens = a.m - m0 < Shape::tokens ? a.m - m0 : Shape::tokens;
+    const int thread = 32 * warp + lane, threads = 32 * warps, ring = a.stages * slot_size;
+    constexpr int eight_bytes = 8 * Shape::token_stride * 4;  // of 8 tokens of a column
+    int eights = Shape::round / 8, place = slot;
+    if (rest == 0) {
+      eights = ring / (kColumns * eight_bytes) < kM8 ? ring / (kColumns * eight_bytes) : kM8;
+      place = 0;
+    }
+    const int piece_bytes = eights * eight_bytes;
+    if (owner && !whole && warp == 0) {
+      for (std::int32_t c = cta + 1 + lane; first_unit(a, c) < tile_end; c += 32) {
+        while (ptx::ld_acquire(a.flags + c) == 0) {
+        }
+      }
+    }
+    ptx::bar_sync(0);  // the groups have read their slots, and the pieces are here
+    SF_NO_UNROLL
+    for (int first = 0; 8 * first < tokens; first += eights) {
+      put_totals(first, eights, rings + (group * ring + place + column * piece_bytes));
+      ptx::bar_sync(0);
+      const int left = tokens - 8 * first < 8 * eights ? tokens - 8 * first : 8 * eights;
+      SF_NO_UNROLL
+      for (int i = thread; i < left * (kTileRows / 4); i += kBatch * threads) {
+        ptx::F32x4 v[kBatch];
+        std::int32_t at[kBatch];  // in a piece; −1: none
+        SF_UNROLL
+        for (int u = 0; u < kBatch; ++u) {
+          const int e = i + u * threads, n = 4 * e % kTileRows, t = 4 * e / kTileRows;
+          v[u] = {0, 0, 0, 0};
+          at[u] = t < left ? (8 * first + t) * kTileRows + n : -1;
+          if (t >= left) continue;
+          for (int g = 0; g < groups; ++g)
+            add(v[u],
+                ptx::ld<ptx::F32x4>(rings + (g * ring + place + n / 64 * piece_bytes + 4 * (t * Shape::token_stride + n % 64))));
+        }
+        constexpr std::int64_t piece = Shape::tokens * kTileRows;
+        if (owner && !whole) {
+          for (std::int32_t c = cta + 1; first_unit(a, c) < tile_end; ++c) {
+            SF_UNROLL
+            for (int u = 0; u < kBatch; ++u)
+              if (at[u] >= 0) add(v[u], ptx::ld<ptx::F32x4>(a.pieces + (c * piece + at[u])));
+          }
+        }
+        SF_UNROLL
+        for (int u = 0; u < kBatch; ++u) {
+          if (at[u] < 0) continue;
+          const int n = at[u] % kTileRows, token = at[u] / kTileRows;
+          const std::int32_t n64 = quad * kColumns + n / 64;
+          if (!owner) {
+            ptx::st(a.pieces + (cta * piece + at[u]), v[u]);
+          } else if (n64 < a.columns) {
+            store_pair(a, n64, m0 + token, n % 64, {v[u].x, v[u].y});
+            store_pair(a, n64, m0 + token, n % 64 + 2, {v[u].z, v[u].w});
+          }
+        }
+      }
+      ptx::bar_sync(0);
+    }
+    clear_totals();
+    if (thread == 0 && !(owner && whole)) {
+      if (!owner)
+        ptx::red_add_release(a.flags + cta, 1);
+      else
+        for (std::int32_t c = cta + 1; first_unit(a, c) < tile_end; ++c) ptx::st_relaxed(a.flags + c, 0);
+    }
+  }
+  SF_DEVICE void clear_totals() {
+    SF_UNROLL
+    for (int i = 0; i < 16 * kM8; ++i) total[i / 16][i / 4 % 4][i % 4] = 0;
+  }
+
+  // --- the whole ----------------------------------------------------------------------------------------------------------------
+  SF_DEVICE void run(sptr<std::byte> smem) {
+    const std::int32_t position = first_unit(a, this_cta()), end = first_unit(a, this_cta() + 1);
+    groups = warps / kColumns;
+    group = warp / kColumns;
+    column = warp % kColumns;
+    scale_shift = plane_shift(a.scale_type);
+    extra_shift = a.extra_kind == Extra::zeros ? plane_shift(a.extra_type) : -1;
+    direct = extra_shift < 0 && a.scale_type == (half == Half::bf16 ? PlaneType::bf16 : PlaneType::f16);
+    two = false;
+    slot_size = ptx::pinned(Shape::slot_bytes(scale_shift, extra_shift));
+    constexpr int slices_log = Shape::slices == 4 ? 2 : 1;
+    unit_shift = a.group_shift < 31 ? a.group_shift - slices_log : 31;
+    group_mask = unit_shift < 31 ? (1 << (unit_shift > 0 ? unit_shift : 0)) - 1 : 0x7fffffff;
+    const int ring_size = a.stages * slot_size;
+    const sptr<std::byte> rings = ptx::carve<std::byte>(smem, static_cast<std::size_t>(groups * ring_size));
+    converted = ptx::carve<std::byte>(smem, static_cast<std::size_t>(warps * kConvertedBytes)) + warp * kConvertedBytes;
+    const sptr<std::byte> ring = rings + group * ring_size;
+    stream = a.m_groups == 1 ? ptx::policy_evict_first() : ptx::policy_evict_normal();
+    group_mask = ptx::pinned(group_mask);
+    const int thread = 32 * column + lane;
+    codes_at = ptx::pinned(ring + (2048 * column + 16 * lane));
+    x_copy = ptx::pinned(ring + (kColumns * 2048 + x_offset<Shape::chunks>(thread / Shape::chunks, thread % Shape::chunks)));
+    x_read = ptx::pinned(ring + (kColumns * 2048 + x_offset<Shape::chunks>((lane & 7) + 8 * (lane >> 4), lane >> 3 & 1)));
+    rows_at = ptx::pinned(ring + (kRows + column * Shape::row_bytes(scale_shift, extra_shift)));
+    SF_UNROLL
+    for (int i = 0; i < 8; ++i) zero[i >> 2][i & 3] = ptx::cvt_x2<half>(kBase + a.zero, kBase + a.zero);
+
+    MiddleFeed feed;
+    feed.tile = position / a.k_blocks;
+    const std::int32_t k0 = position - feed.tile * a.k_blocks;
+    std::int32_t length = a.k_blocks - k0;
+    length = length < end - position ? length : end - position;
+    feed.left = end - position - length;
+    feed.at = share(k0, length, group, groups);
+    feed.rows = 0;
+    aim(feed);
+
+    ptx::griddep_launch_dependents();
+    std::int32_t tile = feed.tile, rest = feed.left;
+    Share at = feed.at;
+    MiddleFeed early = feed;
+    SF_NO_UNROLL
+    for (int i = 0; i < a.stages - 1; ++i) {
+      if (early.live()) copy<true, false>(early, i * slot_size);
+      step(early);
+    }
+    ptx::griddep_wait();
+    SF_NO_UNROLL
+    for (int i = 0; i < a.stages - 1; ++i) {
+      if (feed.live()) copy<false, true>(feed, i * slot_size);
+      ptx::cp_async_commit();
+      step(feed);
+    }
+    clear_totals();
+
+    int slot = 0, refill = (a.stages - 1) * slot_size;  // offsets in the ring
+    for (;;) {
+      const bool column_here = tile / a.m_groups * kColumns + column < a.columns;
+      bool starts = true;
+      do {
+        wait_for_copies();
+        ptx::bar_sync(1 + group, kGroupThreads);
+        if (feed.live()) copy<true, true>(feed, refill);
+        ptx::cp_async_commit();
+        step(feed);
+        if (at.k < at.k_end && column_here) consume(at, slot, starts);
+        starts = false;
+        ++at.k;
+        refill = slot;
+        slot += slot_size;
+        slot = slot == ring_size ? 0 : slot;
+      } while (--at.turns > 0);
+      finish_segment(rings, refill, tile, rest);
+      if (rest == 0) return;
+      ++tile;
+      length = rest < a.k_blocks ? rest : a.k_blocks;
+      rest -= length;
+      at = share(0, length, group, groups);
+    }
+  }
+};
+
+// Launched with kColumns · groups warps, at most kMaxWarps.
+template <Weights weights, Half half, int kM16, Flush kFlush, int kColumns, int kMaxWarps>
+SF_KERNEL void SF_LAUNCH_BOUNDS(32 * kMaxWarps, 1) middle_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
+  Middle<weights, half, kM16, kFlush, kColumns> middle(args);
+  middle.lane = static_cast<int>(ptx::laneid());
+  middle.warp = static_cast<int>(ptx::shfl_idx(ptx::warpid(), 0));
+  middle.warps = static_cast<int>(ptx::ntid_x() / 32);
+  middle.run(ptx::dyn_smem());
+}
+
+}  // namespace swordfish::mma
