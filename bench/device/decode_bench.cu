@@ -4,6 +4,8 @@
 //
 //   decode_bench [--plan] [--check [--quick]] [--time] [--shapes a,b] [--ms 1,8,16] [--only substring] [--seconds limit] --out
 //   file.json
+//   with --plan --time also: [--sms 24] plans for so many SMs, a CTA each; [--form decode|middle]; [--whole 0|1] columns split or
+//   not
 //
 // --plan goes through plan_decode and launch_decode, as the library does: with --check over formats, shapes and M, with --time over
 // the eight Llama layers. Otherwise single kernels run, those that the file named by the macro VARIANTS lists.
@@ -685,9 +687,10 @@ void check_plan(const Case& c, Weights weights, Half half, int m, int sms, int m
   if (!ok) ++failures;
   if (!ok || std::getenv("VERBOSE"))
     std::printf(
-        "%s weights %d flush %d m8 %d m16 %d warps %d ctas %d cluster %d n=%d k=%d g=%d m=%d sms=%d err %.6f output %.6f nan %d %s %s\n",
-        ok ? "ok  " : "FAIL", static_cast<int>(weights), static_cast<int>(plan.flush), plan.m8, plan.m16, plan.warps, plan.ctas, plan.cluster,
-        c.n, c.k, c.group, m, sms, e.kernel, e.output, e.nan, why.c_str(), s.message().c_str());
+        "%s weights %d flush %d m8 %d m16 %d warps %d ctas %d cluster %d n=%d k=%d g=%d m=%d sms=%d err %.6f output %.6f nan %d %s "
+        "%s\n",
+        ok ? "ok  " : "FAIL", static_cast<int>(weights), static_cast<int>(plan.flush), plan.m8, plan.m16, plan.warps, plan.ctas,
+        plan.cluster, c.n, c.k, c.group, m, sms, e.kernel, e.output, e.nan, why.c_str(), s.message().c_str());
 }
 
 void check_plans(bool quick) {
@@ -743,13 +746,18 @@ const Format formats[] = {{"int4", Weights::int4, Half::bf16, 128, PlaneType::bf
                           {"mxfp4", Weights::fp4, Half::bf16, 32, PlaneType::e8m0, Extra::none},
                           {"nvfp4", Weights::fp4_e4m3, Half::bf16, 16, PlaneType::e4m3, Extra::none}};
 
-void time_plans(const std::string& shapes, const std::vector<int>& ms, const char* only, double limit) {
+struct Forced {
+  int sms = 0;  // 0: all
+  Form form = Form::best;
+  int whole = -1;  // 0: columns are split evenly, 1: never
+};
+void time_plans(const std::string& shapes, const std::vector<int>& ms, const char* only, double limit, const Forced& forced) {
   cudaStream_t stream;
   CHECK(cudaStreamCreate(&stream));
   cudaEvent_t t0, t1;
   CHECK(cudaEventCreate(&t0));
   CHECK(cudaEventCreate(&t1));
-  const Gpu gpu = gpu_of(0);
+  const Gpu gpu = gpu_of(forced.sms);
   for (const Layer& layer : layers) {
     if (!shapes.empty() && ("," + shapes + ",").find(std::string(",") + layer.name + ",") == std::string::npos) continue;
     for (const Format& f : formats) {
@@ -774,7 +782,12 @@ void time_plans(const std::string& shapes, const std::vector<int>& ms, const cha
       }
       for (const int m : ms) {
         if (seconds() > limit) return;
-        const DecodePlan plan = plan_decode(w.view, m, f.half == Half::bf16 ? DType::bf16 : DType::f16, gpu);
+        DecodePlan plan = plan_decode(w.view, m, f.half == Half::bf16 ? DType::bf16 : DType::f16, gpu, forced.form);
+        if (forced.whole >= 0) {
+          plan.whole = forced.whole;
+          plan.ctas = gpu.sms;
+          plan.cluster = 1;
+        }
         fill_x<<<(std::int64_t{m} * c.k + 255) / 256, 256>>>(x_buffer, m, c.k, c.k, c.k, 0, f.half == Half::bf16, 5);
         DecodeCall call;
         call.x = x_buffer, call.ldx = c.k, call.m = m, call.y = y_buffer, call.ldy = c.n;
@@ -827,15 +840,15 @@ void time_plans(const std::string& shapes, const std::vector<int>& ms, const cha
           CHECK(cudaGraphDestroy(graph));
           const double median = us[us.size() / 2];
           const bool ok = c.group < 0 || (!e.nan && e.kernel <= 1.1 * e.dequantized);
-          std::fprintf(
-              out_file,
-              "{\"layer\":\"%s\",\"n\":%d,\"k\":%d,\"m\":%d,\"weight\":\"%s\",\"group\":%d,\"act\":\"%s\","
-              "\"kernel\":\"sm80_mma/%s\",\"tile_m\":%d,\"warps\":%d,\"ctas\":%d,\"cluster\":%d,\"pdl\":%d,"
-              "\"us\":%.2f,\"us_p05\":%.2f,\"us_p95\":%.2f,\"rel_err\":%.6f,\"dequantized_rel_err\":%.6f,\"bound_ok\":%s}\n",
-              layer.name, c.n, c.k, m, f.name, c.group < 0 ? -c.group : c.group, f.half == Half::bf16 ? "bf16" : "f16",
-              plan.m16 ? "middle" : "decode", plan.m16 ? 16 * plan.m16 : 8 * plan.m8,
-              plan.warps, plan.ctas, plan.cluster, pdl, median, us[us.size() / 20], us[us.size() * 19 / 20], e.kernel,
-              e.dequantized, ok ? "true" : "false");
+          std::fprintf(out_file,
+                       "{\"layer\":\"%s\",\"n\":%d,\"k\":%d,\"m\":%d,\"weight\":\"%s\",\"group\":%d,\"act\":\"%s\","
+                       "\"kernel\":\"sm80_mma/%s\",\"tile_m\":%d,\"warps\":%d,\"ctas\":%d,\"cluster\":%d,\"pdl\":%d,"
+                       "\"sms\":%d,\"whole\":%d,\"us\":%.2f,\"us_p05\":%.2f,\"us_p95\":%.2f,\"rel_err\":%.6f,\"dequantized_rel_"
+                       "err\":%.6f,\"bound_ok\":%s}\n",
+                       layer.name, c.n, c.k, m, f.name, c.group < 0 ? -c.group : c.group, f.half == Half::bf16 ? "bf16" : "f16",
+                       plan.m16 ? "middle" : "decode", plan.m16 ? 16 * plan.m16 : 8 * plan.m8, plan.warps, plan.ctas, plan.cluster,
+                       pdl, gpu.sms, plan.whole, median, us[us.size() / 20], us[us.size() * 19 / 20], e.kernel, e.dequantized,
+                       ok ? "true" : "false");
           std::printf("%-11s m=%-3d %-10s w%-2d ctas %3d cl %d pdl %d %7.2f us (%.2f..%.2f) err %.5f / %.5f%s\n", layer.name, m,
                       f.name, plan.warps, plan.ctas, plan.cluster, pdl, median, us.front(), us[us.size() * 19 / 20], e.kernel,
                       e.dequantized, ok ? "" : " WRONG");
@@ -855,6 +868,7 @@ int main(int argc, char** argv) {
   std::string shapes, out = "/dev/null";
   std::vector<int> ms = {1, 8, 16};
   const char* only = nullptr;
+  Forced forced;
   double limit = 150;
   for (int i = 1; i < argc; ++i) {
     const std::string s = argv[i];
@@ -868,6 +882,12 @@ int main(int argc, char** argv) {
       quick = true;
     else if (i + 1 < argc && s == "--shapes")
       shapes = argv[++i];
+    else if (i + 1 < argc && s == "--sms")
+      forced.sms = std::atoi(argv[++i]);
+    else if (i + 1 < argc && s == "--whole")
+      forced.whole = std::atoi(argv[++i]);
+    else if (i + 1 < argc && s == "--form")
+      forced.form = argv[++i][0] == 'm' ? Form::middle : Form::decode;
     else if (i + 1 < argc && s == "--out")
       out = argv[++i];
     else if (i + 1 < argc && s == "--only")
@@ -898,7 +918,7 @@ int main(int argc, char** argv) {
   workspace = device<std::byte>(workspace_size);
   if (do_plan) {
     if (do_check) check_plans(quick);
-    if (do_time) time_plans(shapes, ms, only, limit);
+    if (do_time) time_plans(shapes, ms, only, limit, forced);
   } else {
     if (do_check) check_all(only);
     if (do_time) time_all(shapes, ms, only, limit);

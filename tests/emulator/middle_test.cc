@@ -11,13 +11,12 @@
 namespace swordfish::mma {
 namespace {
 
-template <Weights weights, Half half, int kM16, Flush flush, int kColumns = 2>
-Product run(Case c, const emu::Options& options, int groups = 2, int stages = 3) {
+template <Weights weights, Half half, int kM16, Flush flush, int kColumns = 2, int stages = 3>
+Product run(Case c, const emu::Options& options, int groups = 2) {
   using Shape = MiddleShape<weights, kM16, flush, kColumns>;
   c.weights = weights;
   Prepared p(c, half, true);
   p.args.m_groups = (c.m + Shape::tokens - 1) / Shape::tokens;
-  p.args.stages = stages;
   const int tiles = (p.args.columns + kColumns - 1) / kColumns * p.args.m_groups;
   p.cut(tiles * p.args.k_blocks, c.ctas, Shape::tokens * 64 * kColumns);
   ptx::LaunchShape shape;
@@ -26,17 +25,18 @@ Product run(Case c, const emu::Options& options, int groups = 2, int stages = 3)
   const int slot = Shape::slot_bytes(plane_shift(c.scale_type), c.extra == Extra::none ? -1 : plane_shift(c.extra_type));
   shape.dynamic_smem = static_cast<std::uint32_t>(groups * stages * slot + groups * kColumns * kConvertedBytes);
   shape.dependent = true;
-  p.product.outcome = emu::launch(shape, options, [a = p.args] { middle_kernel<weights, half, kM16, flush, kColumns, 16>(a); });
+  p.product.outcome =
+      emu::launch(shape, options, [a = p.args] { middle_kernel<weights, half, kM16, flush, kColumns, 16, stages>(a); });
   return p.finish(c);
 }
 
 // `once`: weights are rounded exactly once, so that the expected value is known but for fp32 sums.
-template <Weights weights, Half half, int kM16, Flush flush, int kColumns = 2>
-void sweep(const Case& base, bool once = true, int groups = 2, int stages = 3) {
+template <Weights weights, Half half, int kM16, Flush flush, int kColumns = 2, int stages = 3>
+void sweep(const Case& base, bool once = true, int groups = 2) {
   for (const auto x : {Case::gaussian, Case::shifted, Case::one_hot}) {
     Case c = base;
     c.x = x;
-    const Product r = run<weights, half, kM16, flush, kColumns>(c, {.kernel = "middle", .seed = 3}, groups, stages);
+    const Product r = run<weights, half, kM16, flush, kColumns, stages>(c, {.kernel = "middle", .seed = 3}, groups);
     if (once) check(r, c, x == Case::one_hot && !c.bias);
     check_error(r);
     for (const auto f : r.flags) EXPECT_EQ(f, 0u);
@@ -49,7 +49,8 @@ TEST(Middle, Int4) {
   sweep<Weights::int4, Half::f16, 2, Flush::units>(
       {.n = 200, .k = 320, .m = 33, .group = 64, .scale_type = PlaneType::f16, .ctas = 2});
   sweep<Weights::int4, Half::bf16, 4, Flush::units, 4>({.n = 130, .k = 200, .m = 61, .group = 0}, true, 1);
-  sweep<Weights::int4, Half::bf16, 3, Flush::units>({.n = 64, .k = 512, .m = 50, .ctas = 3}, true, 2, 4);
+  sweep<Weights::int4, Half::bf16, 3, Flush::units, 2, 4>({.n = 64, .k = 512, .m = 50, .ctas = 3});
+  sweep<Weights::int4, Half::bf16, 1, Flush::units>({.n = 100, .k = 512, .m = 13, .ctas = 3}, true, 4);
 }
 TEST(Middle, ScalesOfAnotherType) {
   sweep<Weights::int4, Half::bf16, 2, Flush::units>({.m = 17, .scale_type = PlaneType::f16}, false);
@@ -102,8 +103,14 @@ TEST(Middle, SplitsAndOrders) {
   }
 }
 TEST(Middle, StagesAndGroups) {
-  for (const int stages : {2, 3, 4, 5, 6})
-    for (const int groups : {1, 3}) sweep<Weights::int4, Half::bf16, 2, Flush::units>({.k = 704, .m = 17}, true, groups, stages);
+  for (const int groups : {1, 3}) {
+    sweep<Weights::int4, Half::bf16, 2, Flush::units, 2, 2>({.k = 704, .m = 17}, true, groups);
+    sweep<Weights::int4, Half::bf16, 2, Flush::units, 2, 4>({.k = 704, .m = 17}, true, groups);
+  }
+}
+TEST(Middle, RaggedColumns) {
+  for (const bool quads : {false, true})
+    sweep<Weights::int4, Half::bf16, 2, Flush::units>({.n = 131, .k = 128, .m = 17, .bias = true, .quads = quads});
 }
 
 }  // namespace

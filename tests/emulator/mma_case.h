@@ -27,6 +27,7 @@ struct Case {
   bool bias = false;
   enum { gaussian, shifted, one_hot, integers } x = gaussian;
   int most_zero = 16;  // zero points are less
+  bool quads = false;  // y and its rows are aligned to four elements
 };
 
 inline void append(std::vector<std::uint8_t>& plane, PlaneType type, std::mt19937& random, int kind, int most) {
@@ -105,7 +106,9 @@ struct Prepared {
     const auto to_float = [half](std::uint16_t h) { return half == Half::bf16 ? bf16_to_f32(h) : f16_to_f32(h); };
     std::normal_distribution<float> normal;
     const int ldx = packed_k + 8;
-    ldy = c.n + 3;
+    ldy = c.quads ? (c.n + 7) / 4 * 4 : c.n + 3;
+    a.y_quads = c.quads;
+    a.y_pairs = c.quads;
     std::vector<std::uint16_t> x(static_cast<std::size_t>(c.m * ldx), 0x7fff);  // NaN past the rows
     std::vector<double> xv(static_cast<std::size_t>(c.m * packed_k));
     for (int m = 0; m < c.m; ++m) {

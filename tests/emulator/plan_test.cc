@@ -87,8 +87,6 @@ TEST(DecodePlan, FitsEveryPart) {
           EXPECT_TRUE(part.gpu.arch >= 90 || p.cluster == 1) << what;
           if (p.m16) {
             EXPECT_GT(m, 16) << what;
-            EXPECT_GE(p.stages, 2) << what;
-            EXPECT_LE(p.stages, kMaxStages) << what;
             EXPECT_EQ(p.warps % p.columns, 0) << what;
             EXPECT_LE(p.warps, kMiddleWarps[p.m16]) << what;
             EXPECT_GE(p.x_offset - p.pieces_offset, static_cast<std::size_t>(p.ctas * p.m16 * p.columns) * 4096) << what;
@@ -153,7 +151,6 @@ TEST(DecodePlan, MiddleRunsOnSmallParts) {
     ASSERT_EQ(p.m16, 4);
     const Case c{.n = n, .k = 512, .m = 60, .ctas = p.ctas};
     Prepared run(c, Half::bf16, true);
-    run.args.stages = p.stages;
     if (p.whole) run.args.grain = run.args.k_blocks;
     run.cut((run.args.columns + p.columns - 1) / p.columns * run.args.k_blocks, p.ctas, 64 * 64 * p.columns);
     ptx::LaunchShape shape;
@@ -162,9 +159,9 @@ TEST(DecodePlan, MiddleRunsOnSmallParts) {
     shape.dynamic_smem = p.smem;
     run.product.outcome = emu::launch(shape, {.kernel = "middle"}, [a = run.args, columns = p.columns] {
       if (columns == 2)
-        middle_kernel<Weights::int4, Half::bf16, 4, Flush::units, 2, 8>(a);
+        middle_kernel<Weights::int4, Half::bf16, 4, Flush::units, 2, 8, middle_stages(89)>(a);
       else
-        middle_kernel<Weights::int4, Half::bf16, 4, Flush::units, 4, 8>(a);
+        middle_kernel<Weights::int4, Half::bf16, 4, Flush::units, 4, 8, middle_stages(89)>(a);
     });
     check(run.finish(c), c, false);
   }

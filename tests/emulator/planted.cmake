@@ -35,7 +35,7 @@ file(WRITE "${TO}/decode.cuh" "${text}")
 
 begin(middle.cuh)
 plant(11 "ptx::bar_sync(1 + group, kGroupThreads);" "if (fault != NUMBER) ptx::bar_sync(1 + group, kGroupThreads);")
-plant(12 "      ptx::cp_async_wait<1>();" "    { if (fault == NUMBER) ptx::cp_async_wait<2>(); else ptx::cp_async_wait<1>(); }")
+plant(12 "ptx::cp_async_wait<kStages - 2>();" "if (fault == NUMBER) ptx::cp_async_wait<kStages - 1>(); else ptx::cp_async_wait<kStages - 2>();")
 plant(13 "        refill = slot;\n" "        if (fault != NUMBER) refill = slot;\n")
 plant(14 "if (at.k < at.k_end && column_here)" "if (at.k < at.k_end + (fault == NUMBER) && column_here)")
 plant(15 "column * piece_bytes));\n      ptx::bar_sync(0);" "column * piece_bytes));\n      if (fault != NUMBER) ptx::bar_sync(0);")

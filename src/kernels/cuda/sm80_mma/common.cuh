@@ -38,12 +38,12 @@ struct DecodeArgs {
   std::int32_t units_each, units_more;  // a CTA takes units_each grains, the first units_more CTAs one more
   std::int32_t cluster;                 // CTAs of a cluster, which share whole columns (then units_more is 0); 1: none
   std::int32_t m_groups;                // middle: tiles along M
-  std::int32_t stages;                  // middle: ring slots
   float zero;                           // the zero point where extra is not the zero plane
   PlaneType scale_type, extra_type;
   Extra extra_kind;
   int y_type;   // 0 f16, 1 bf16, 2 f32
   int y_pairs;  // y, its stride and the parts' first columns allow stores of two elements
+  int y_quads;  // of four
   std::int32_t parts;
   DecodePart part[kMaxParts];
 };
@@ -139,6 +139,48 @@ SF_DEVICE void store_pair(const DecodeArgs& a, std::int32_t column, int token, i
   } else {
     store_one(a, at, v.x);
     if (row + 1 < rows) store_one(a, at + 1, v.y);
+  }
+}
+
+// Where y of rows n … n+3 of a block goes, looked up once for many tokens.
+struct StorePlace {
+  std::int32_t out, rows;  // the first output column; how many of the four exist
+  bool quads;              // stores of four elements are aligned
+  float alpha, bias[4];
+};
+SF_DEVICE StorePlace store_place(const DecodeArgs& a, std::int32_t column, int n) {
+  StorePlace s{};
+  if (column >= a.columns) return s;
+  int p = 0;
+  while (p + 1 < a.parts && a.part[p + 1].block0 <= column) ++p;
+  const std::int32_t row = 64 * (column - a.part[p].block0) + n;
+  s.rows = a.part[p].n - row;
+  s.alpha = a.part[p].alpha;
+  s.out = a.part[p].n0 + row;
+  s.quads = a.y_quads && s.rows >= 4;
+  SF_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    s.bias[i] = 0;
+    if (a.bias && i < s.rows) s.bias[i] = a.bias[s.out + i];
+  }
+  return s;
+}
+SF_DEVICE void store_four(const DecodeArgs& a, const StorePlace& s, int token, const ptx::F32x4& sum) {
+  const ptx::F32x4 v{ptx::fma_f32(s.alpha, sum.x, s.bias[0]), ptx::fma_f32(s.alpha, sum.y, s.bias[1]),
+                     ptx::fma_f32(s.alpha, sum.z, s.bias[2]), ptx::fma_f32(s.alpha, sum.w, s.bias[3])};
+  const std::int64_t at = token * a.ldy + s.out;
+  if (s.quads) {
+    if (a.y_type == 2)
+      ptx::st(ptx::cast<float>(a.y) + at, v);
+    else
+      ptx::st(ptx::cast<std::uint16_t>(a.y) + at,
+              a.y_type == 1 ? ptx::U32x2{ptx::cvt_x2<Half::bf16>(v.x, v.y), ptx::cvt_x2<Half::bf16>(v.z, v.w)}
+                            : ptx::U32x2{ptx::cvt_x2<Half::f16>(v.x, v.y), ptx::cvt_x2<Half::f16>(v.z, v.w)});
+  } else {
+    if (s.rows > 0) store_one(a, at, v.x);
+    if (s.rows > 1) store_one(a, at + 1, v.y);
+    if (s.rows > 2) store_one(a, at + 2, v.z);
+    if (s.rows > 3) store_one(a, at + 3, v.w);
   }
 }
 

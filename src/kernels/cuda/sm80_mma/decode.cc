@@ -195,18 +195,18 @@ bool plan_middle(const PackedView& w, std::int64_t m, const Gpu& gpu, DecodePlan
   }
   const int scale = element_shift(w.scale_type), extra = extra_shift(w, w.zeros != nullptr, false);
   p.columns = w.n_blocks < 2 * gpu.sms ? 2 : 4;
-  const int slot = p.m16 == 2   ? middle_slot<2>(p, scale, extra)
+  if (m <= 16) p.m16 = 1;
+  const int slot = p.m16 == 1   ? middle_slot<1>(p, scale, extra)
+                   : p.m16 == 2 ? middle_slot<2>(p, scale, extra)
                    : p.m16 == 3 ? middle_slot<3>(p, scale, extra)
                                 : middle_slot<4>(p, scale, extra);
   int groups = kMiddleWarps[p.m16] / p.columns;
-  const auto bytes = [&](int g, int stages) { return std::int64_t{g} * stages * slot + g * p.columns * kConvertedBytes; };
-  while (groups > 1 && bytes(groups, 2) > gpu.smem_block) --groups;
-  if (bytes(groups, 2) > gpu.smem_block) return false;
-  p.stages = 2;
-  while (p.stages < kMaxStages && bytes(groups, p.stages + 1) <= gpu.smem_block) ++p.stages;
+  const auto bytes = [&](int g) { return std::int64_t{g} * middle_stages(gpu.arch) * slot + g * p.columns * kConvertedBytes; };
+  while (groups > 1 && bytes(groups) > gpu.smem_block) --groups;
+  if (bytes(groups) > gpu.smem_block) return false;
   p.warps = groups * p.columns;
   p.cluster = 1;
-  p.smem = static_cast<std::uint32_t>(bytes(groups, p.stages));
+  p.smem = static_cast<std::uint32_t>(bytes(groups));
   choose_ctas(w, m, gpu, groups, p);
   return true;
 }
@@ -229,13 +229,14 @@ std::string decode_refuses(const PackedView& w, DType x_type, const Gpu& gpu) {
   return {};
 }
 
-DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const Gpu& gpu) {
+DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const Gpu& gpu, Form form) {
   DecodePlan p;
   p.bf16 = x_type == DType::bf16;
   p.packed_k = w.packed_k();
   p.dependent = gpu.arch >= 90;
   std::size_t tile = 0;  // floats
-  if (m > 16 && middle_can(w, x_type) && plan_middle(w, m, gpu, p)) {
+  const bool middle = form == Form::middle || (form == Form::best && m > 16);
+  if (middle && middle_can(w, x_type) && plan_middle(w, m, gpu, p)) {
     tile = static_cast<std::size_t>(16 * p.m16 * 64 * p.columns);
   } else {
     p = {.bf16 = p.bf16, .dependent = p.dependent, .packed_k = p.packed_k};

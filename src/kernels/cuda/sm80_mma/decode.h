@@ -27,9 +27,8 @@ struct DecodePlan {
   Flush flush = Flush::units;
   bool bf16 = true;        // type of x
   int m8 = 1;              // decode: tiles of 8 tokens, 1 or 2
-  int m16 = 0;             // middle: tiles of 16 tokens, 2, 3 or 4; 0: the decode kernel
+  int m16 = 0;             // middle: tiles of 16 tokens, 1 to 4; 0: the decode kernel
   int columns = 1;         // middle: n64 columns of a tile
-  int stages = kStages;    // ring slots
   bool dependent = false;  // whether the architecture has programmatic dependent launch
   int warps = 16;          // a CTA
   int ctas = 0;
@@ -44,8 +43,10 @@ struct DecodePlan {
 
 // Empty, or one sentence saying why not. Reads no pointer of the weight but `parts`; row_of_slice and gather count by being set.
 std::string decode_refuses(const PackedView& weight, DType x_type, const Gpu& gpu);
+// Which of the two kernels, for benches and tests; middle where it can.
+enum class Form { best, decode, middle };
 // For a weight that decode_refuses has passed and m ≥ 1.
-DecodePlan plan_decode(const PackedView& weight, std::int64_t m, DType x_type, const Gpu& gpu);
+DecodePlan plan_decode(const PackedView& weight, std::int64_t m, DType x_type, const Gpu& gpu, Form form = Form::best);
 
 struct DecodeCall {
   const void* x =

@@ -116,7 +116,6 @@ Status launch_decode(const PackedView& w, const DecodePlan& plan, const DecodeCa
   if (!w.row_of_slice && w.rows > 1)
     for (a.group_shift = 0; std::int64_t{16} << a.group_shift < w.group_size;) ++a.group_shift;
   a.cluster = plan.cluster;
-  a.stages = plan.stages;
   a.zero = static_cast<float>(w.zero);
   a.scale_type = plane_type(w.scale_type);
   if (w.zeros || w.offsets) {
@@ -125,7 +124,7 @@ Status launch_decode(const PackedView& w, const DecodePlan& plan, const DecodeCa
     a.extra_type = plane_type(w.zeros ? w.zero_type : w.offset_type);
   }
   a.y_type = call.y_type == DType::f16 ? 0 : call.y_type == DType::bf16 ? 1 : 2;
-  bool pairs = aligned(call.y, 2 * y_size) && call.ldy % 2 == 0;
+  bool pairs = aligned(call.y, 2 * y_size) && call.ldy % 2 == 0, quads = aligned(call.y, 4 * y_size) && call.ldy % 4 == 0;
   a.parts = static_cast<std::int32_t>(w.n_parts);
   for (std::int64_t i = 0; i < w.n_parts; ++i) {
     const PackedPart& part = w.parts[i];
@@ -133,8 +132,10 @@ Status launch_decode(const PackedView& w, const DecodePlan& plan, const DecodeCa
     a.part[i] = {static_cast<std::int32_t>(part.block0), static_cast<std::int32_t>(part.n0), static_cast<std::int32_t>(part.n),
                  part.global.op == Global::Op::multiply ? g : 1.0f / g};
     pairs = pairs && part.n0 % 2 == 0;
+    quads = quads && part.n0 % 4 == 0;
   }
   a.y_pairs = pairs;
+  a.y_quads = quads;
 
   ptx::LaunchShape shape;
   shape.threads = static_cast<std::uint32_t>(32 * plan.warps);

@@ -30,7 +30,7 @@
 // barrier that follows its last read; flags are zero before and after every launch; nothing but weights is read before
 // griddepcontrol.wait, nothing is written before it.
 //
-// Budget: 64 and 48 tokens: 8 warps, 255 registers; 32: 12 warps, 168; a slot of 17, 14.5, 12.5 KB a group.
+// Budget: 8 warps, 255 registers (16 tokens: 12 warps, 168), 4 stages of 17, 14.5, 12.5 KB a group (64, 48, 32 tokens).
 #pragma once
 
 #include "kernels/cuda/parts/dequantize.cuh"
@@ -52,17 +52,19 @@ namespace swordfish::mma {
 struct MiddleFeed {
   Share at;
   std::int32_t tile;
-  std::int32_t left;            // steps of the CTA after this segment
-  gptr<const std::byte> codes;  // this lane's first piece of the next step
-  std::int64_t plane;           // the element of the planes where the column starts
-  gptr<const std::uint16_t> x;  // this lane's chunk of its first token
-  std::int32_t tokens;          // of the tile and of later ones, from this lane's first on
-  std::int32_t rows;            // Flush::slices: the scale row of slice lane % 8, counted from the next step's first
-  bool column;                  // whether the warp has one in this tile
+  std::int32_t left;             // steps of the CTA after this segment
+  gptr<const std::byte> codes;   // this lane's first piece of the next step
+  gptr<const std::byte> scales;  // this lane's piece of the step's row (Flush::slices: the column's first row)
+  std::int64_t extra;            // the same of the other plane, counted from its start
+  gptr<const std::uint16_t> x;   // this lane's chunk of its first token
+  std::int32_t tokens;           // of the tile and of later ones, from this lane's first on
+  std::int32_t rows;             // Flush::slices: the scale row of slice lane % 8, counted from the next step's first
+  bool column;                   // whether the warp has one in this tile
+  bool fresh;                    // Flush::units: at the first step of a segment
   SF_DEVICE bool live() const { return at.k < at.k_end; }
 };
 
-template <Weights weights, Half half, int kM16, Flush kFlush, int kColumns>
+template <Weights weights, Half half, int kM16, Flush kFlush, int kColumns, int kStages>
 struct Middle {
   using Shape = MiddleShape<weights, kM16, kFlush, kColumns>;
   static constexpr int kM8 = 2 * kM16;
@@ -71,7 +73,7 @@ struct Middle {
   static constexpr int kPasses = (Shape::tokens + kTokens - 1) / kTokens;
   static constexpr int kRows = kColumns * 2048 + Shape::x_bytes;  // offset of the rows in a slot
   static constexpr int kTileRows = 64 * kColumns;
-  static constexpr int kBatch = 4;                                    // 16-byte pieces of a tile that a thread finishes at once
+  static constexpr int kBatch = kM16 == 4 ? 2 : 4;                    // 16-byte pieces of a tile that a thread finishes at once
   static constexpr int kLoads = weights == Weights::int8 ? 2 : 1;     // 16-byte loads of codes a slice
   static constexpr float kBase = weights == Weights::int8  ? -128.0f  // in the fragment
                                  : weights == Weights::fp4 ? 0.0f
@@ -85,7 +87,7 @@ struct Middle {
   int slot_size, scale_shift, extra_shift;
   std::int32_t unit_shift, group_mask;  // Flush::units: step k starts a scale row where k & mask == 0, and uses row k >> shift
   bool direct;                          // scales are of x's type and the zero point is constant
-  bool two;                             // the row's scales or zero points need two numbers
+  bool two;                             // Flush::units: the row's scales or zero points need two numbers
   ptx::CachePolicy stream;
   std::uint32_t scale[2][4], zero[2][4];  // pairs of one value: row n = 16j + 8r + g at [j / 2][2 (j % 2) + r]
   std::uint32_t x[kM16][4];               // B fragments of a slice, and
@@ -100,7 +102,15 @@ struct Middle {
     const std::int32_t n64 = quad * kColumns + column, thread = 32 * column + lane;
     feed.column = n64 < a.columns;
     feed.codes = a.codes + ((static_cast<std::int64_t>(n64) * a.k_blocks + feed.at.k) * 2048 + 16 * lane);
-    feed.plane = static_cast<std::int64_t>(n64) * a.rows * 64;
+    std::int64_t first = static_cast<std::int64_t>(n64) * a.rows;
+    if constexpr (kFlush == Flush::units) {
+      const std::int32_t row = feed.at.k >> unit_shift;
+      first += row < a.rows ? row : a.rows - 1;
+    }
+    const int piece = kFlush == Flush::units ? 16 * lane : 0;
+    feed.scales = a.scales + ((first * 64 << scale_shift) + piece);
+    if (!direct) feed.extra = extra_shift < 0 ? 0 : (first * 64 << extra_shift) + piece;
+    feed.fresh = true;
     feed.tokens = a.m - m0 - thread / Shape::chunks;
     feed.x = a.x + ((m0 + thread / Shape::chunks) * a.ldx + feed.at.k * (16 * Shape::slices) + 8 * (thread % Shape::chunks));
     read_rows(feed);
@@ -108,7 +118,15 @@ struct Middle {
   SF_DEVICE void read_rows(MiddleFeed& feed) const {
     if constexpr (kFlush == Flush::slices) feed.rows = row_of(a, feed.at.k * Shape::slices, a.k_blocks * Shape::slices, lane);
   }
+  SF_DEVICE bool starts_row(std::int32_t k, bool fresh) const { return fresh || (k & group_mask) == 0; }
   SF_DEVICE void step(MiddleFeed& feed) const {
+    if constexpr (kFlush == Flush::units) {
+      feed.fresh = false;
+      if ((feed.at.k & group_mask) == group_mask) {
+        feed.scales += 64 << scale_shift;
+        if (!direct && extra_shift >= 0) feed.extra += 64 << extra_shift;
+      }
+    }
     ++feed.at.k;
     feed.codes += 2048;
     feed.x += 16 * Shape::slices;
@@ -128,20 +146,18 @@ struct Middle {
     if (kWeights && feed.column) {
       SF_UNROLL
       for (int i = 0; i < 4; ++i) ptx::cp_async_cg_hint(codes_at + (slot + 512 * i), feed.codes + 512 * i, stream);
+      const sptr<std::byte> to = rows_at + (slot + 16 * lane);
       if constexpr (kFlush == Flush::units) {
-        const sptr<std::byte> to = rows_at + (slot + 16 * lane);
-        std::int32_t row = feed.at.k >> unit_shift;
-        row = row < a.rows ? row : a.rows - 1;
-        const std::int64_t first = feed.plane + row * 64;
-        if (lane < 4 << scale_shift) ptx::cp_async_cg(to, a.scales + ((first << scale_shift) + 16 * lane));
-        if (extra_shift >= 0 && lane < 4 << extra_shift)
-          ptx::cp_async_cg(to + (64 << scale_shift), a.extra + ((first << extra_shift) + 16 * lane));
+        if (starts_row(feed.at.k, feed.fresh)) {
+          if (lane < 4 << scale_shift) ptx::cp_async_cg(to, feed.scales);
+          if (!direct && extra_shift >= 0 && lane < 4 << extra_shift)
+            ptx::cp_async_cg(to + (64 << scale_shift), a.extra + feed.extra);
+        }
       } else {
-        const sptr<std::byte> to = rows_at + (slot + 16 * lane);
-        copy_slice_rows<Shape::slices>(to, a.scales + (feed.plane << scale_shift), scale_shift, feed.rows, lane);
-        if (extra_shift >= 0)
-          copy_slice_rows<Shape::slices>(to + (Shape::slices * 64 << scale_shift), a.extra + (feed.plane << extra_shift),
-                                         extra_shift, feed.rows, lane);
+        copy_slice_rows<Shape::slices>(to, feed.scales, scale_shift, feed.rows, lane);
+        if (!direct && extra_shift >= 0)
+          copy_slice_rows<Shape::slices>(to + (Shape::slices * 64 << scale_shift), a.extra + feed.extra, extra_shift, feed.rows,
+                                         lane);
       }
     }
     if constexpr (kX) {
@@ -152,19 +168,6 @@ struct Middle {
                                  i * kTokens < feed.tokens ? 16 : 0);
     }
   }
-  SF_DEVICE void wait_for_copies() const {
-    if (a.stages == 2)
-      ptx::cp_async_wait<0>();
-    else if (a.stages == 3)
-      ptx::cp_async_wait<1>();
-    else if (a.stages == 4)
-      ptx::cp_async_wait<2>();
-    else if (a.stages == 5)
-      ptx::cp_async_wait<3>();
-    else
-      ptx::cp_async_wait<4>();
-  }
-
   // --- rows of planes -----------------------------------------------------------------------------------------------------------
   static SF_DEVICE float element(PlaneType type, sptr<const std::byte> row, int n) {
     if (type == PlaneType::f32) {
@@ -211,12 +214,6 @@ struct Middle {
     ptx::syncwarp();
     read_pairs(converted, scale);
     if constexpr (weights != Weights::fp4) read_pairs(converted + 128, zero);
-  }
-  SF_DEVICE void read_row(int slot, int s) {
-    if (direct)
-      read_pairs(rows_at + (slot + 128 * s), scale);
-    else
-      convert_row(slot, s);
   }
 
   // --- arithmetic ---------------------------------------------------------------------------------------------------------------
@@ -280,28 +277,35 @@ struct Middle {
       }
     }
   }
-  // `starts`: the first step of a segment.
-  SF_DEVICE void consume(const Share& at, int slot, bool starts) {
+  template <bool kTwo>
+  SF_DEVICE void slices(int slot) {
+    SF_UNROLL
+    for (int s = 0; s < Shape::slices; ++s) slice<kTwo>(slot, s);
+  }
+  // `fresh`: the first step of a segment.
+  SF_DEVICE void consume(const Share& at, int slot, bool fresh) {
     read_codes(slot, 0);
     SF_UNROLL
     for (int t = 0; t < kM16; ++t) read_x(t, slot, 0);
     if constexpr (kFlush == Flush::units) {
-      if (starts || (at.k & group_mask) == 0) read_row(slot, 0);
-      if (two) {
-        SF_NO_UNROLL
-        for (int s = 0; s < Shape::slices; ++s) slice<true>(slot, s);
-      } else {
-        SF_UNROLL
-        for (int s = 0; s < Shape::slices; ++s) slice<false>(slot, s);
+      if (direct) {
+        if (starts_row(at.k, fresh)) read_pairs(rows_at + slot, scale);
+        return slices<false>(slot);
       }
+      if (starts_row(at.k, fresh)) convert_row(slot, 0);
+      if (!two) return slices<false>(slot);
+      SF_NO_UNROLL
+      for (int s = 0; s < Shape::slices; ++s) slice<true>(slot, s);
     } else {
       SF_NO_UNROLL
       for (int s = 0; s < Shape::slices; ++s) {
-        read_row(slot, s);
-        if (two)
-          slice<true>(slot, s);
-        else
+        if (direct) {
+          read_pairs(rows_at + (slot + 128 * s), scale);
           slice<false>(slot, s);
+        } else {
+          convert_row(slot, s);
+          slice<true>(slot, s);
+        }
       }
     }
   }
@@ -332,7 +336,7 @@ struct Middle {
     const bool owner = from <= tile * a.k_blocks, whole = to == tile_end;
     const std::int32_t quad = tile / a.m_groups, m0 = (tile - quad * a.m_groups) * Shape::tokens;
     const std::int32_t tokens = a.m - m0 < Shape::tokens ? a.m - m0 : Shape::tokens;
-    const int thread = 32 * warp + lane, threads = 32 * warps, ring = a.stages * slot_size;
+    const int thread = 32 * warp + lane, threads = 32 * warps, ring = kStages * slot_size;
     constexpr int eight_bytes = 8 * Shape::token_stride * 4;  // of 8 tokens of a column
     int eights = Shape::round / 8, place = slot;
     if (rest == 0) {
@@ -346,6 +350,11 @@ struct Middle {
         }
       }
     }
+    // A thread has four rows of the tile, and every threads / (kTileRows / 4)-th token.
+    const int n = 4 * thread % kTileRows, first_token = 4 * thread / kTileRows, tokens_at_once = 4 * threads / kTileRows;
+    const StorePlace to_y = store_place(a, quad * kColumns + n / 64, n % 64);
+    constexpr std::int64_t piece = Shape::tokens * kTileRows;
+    const sptr<const std::byte> mine = rings + (place + n / 64 * piece_bytes + 4 * (n % 64));
     ptx::bar_sync(0);  // the groups have read their slots, and the pieces are here
     SF_NO_UNROLL
     for (int first = 0; 8 * first < tokens; first += eights) {
@@ -353,39 +362,37 @@ struct Middle {
       ptx::bar_sync(0);
       const int left = tokens - 8 * first < 8 * eights ? tokens - 8 * first : 8 * eights;
       SF_NO_UNROLL
-      for (int i = thread; i < left * (kTileRows / 4); i += kBatch * threads) {
+      for (int t0 = first_token; t0 < left; t0 += kBatch * tokens_at_once) {
+        // All loads at once: those past the end read the last token again.
         ptx::F32x4 v[kBatch];
-        std::int32_t at[kBatch];  // in a piece; −1: none
+        int t[kBatch];
         SF_UNROLL
         for (int u = 0; u < kBatch; ++u) {
-          const int e = i + u * threads, n = 4 * e % kTileRows, t = 4 * e / kTileRows;
+          t[u] = t0 + u * tokens_at_once < left ? t0 + u * tokens_at_once : left - 1;
           v[u] = {0, 0, 0, 0};
-          at[u] = t < left ? (8 * first + t) * kTileRows + n : -1;
-          if (t >= left) continue;
-          for (int g = 0; g < groups; ++g)
-            add(v[u],
-                ptx::ld<ptx::F32x4>(rings + (g * ring + place + n / 64 * piece_bytes + 4 * (t * Shape::token_stride + n % 64))));
         }
-        constexpr std::int64_t piece = Shape::tokens * kTileRows;
-        if (owner && !whole) {
+        SF_NO_UNROLL
+        for (int g = 0; g < groups; ++g) {
+          SF_UNROLL
+          for (int u = 0; u < kBatch; ++u) add(v[u], ptx::ld<ptx::F32x4>(mine + (g * ring + 4 * Shape::token_stride * t[u])));
+        }
+        const std::int32_t at = 8 * first * kTileRows + n;  // in a piece
+        if (!owner) {
+          SF_UNROLL
+          for (int u = 0; u < kBatch; ++u)
+            if (t0 + u * tokens_at_once < left) ptx::st(a.pieces + (cta * piece + (at + t[u] * kTileRows)), v[u]);
+          continue;
+        }
+        if (!whole) {
+          SF_NO_UNROLL
           for (std::int32_t c = cta + 1; first_unit(a, c) < tile_end; ++c) {
             SF_UNROLL
-            for (int u = 0; u < kBatch; ++u)
-              if (at[u] >= 0) add(v[u], ptx::ld<ptx::F32x4>(a.pieces + (c * piece + at[u])));
+            for (int u = 0; u < kBatch; ++u) add(v[u], ptx::ld<ptx::F32x4>(a.pieces + (c * piece + (at + t[u] * kTileRows))));
           }
         }
         SF_UNROLL
-        for (int u = 0; u < kBatch; ++u) {
-          if (at[u] < 0) continue;
-          const int n = at[u] % kTileRows, token = at[u] / kTileRows;
-          const std::int32_t n64 = quad * kColumns + n / 64;
-          if (!owner) {
-            ptx::st(a.pieces + (cta * piece + at[u]), v[u]);
-          } else if (n64 < a.columns) {
-            store_pair(a, n64, m0 + token, n % 64, {v[u].x, v[u].y});
-            store_pair(a, n64, m0 + token, n % 64 + 2, {v[u].z, v[u].w});
-          }
-        }
+        for (int u = 0; u < kBatch; ++u)
+          if (t0 + u * tokens_at_once < left) store_four(a, to_y, m0 + 8 * first + t[u], v[u]);
       }
       ptx::bar_sync(0);
     }
@@ -416,7 +423,7 @@ struct Middle {
     constexpr int slices_log = Shape::slices == 4 ? 2 : 1;
     unit_shift = a.group_shift < 31 ? a.group_shift - slices_log : 31;
     group_mask = unit_shift < 31 ? (1 << (unit_shift > 0 ? unit_shift : 0)) - 1 : 0x7fffffff;
-    const int ring_size = a.stages * slot_size;
+    const int ring_size = kStages * slot_size;
     const sptr<std::byte> rings = ptx::carve<std::byte>(smem, static_cast<std::size_t>(groups * ring_size));
     converted = ptx::carve<std::byte>(smem, static_cast<std::size_t>(warps * kConvertedBytes)) + warp * kConvertedBytes;
     const sptr<std::byte> ring = rings + group * ring_size;
@@ -445,31 +452,31 @@ struct Middle {
     Share at = feed.at;
     MiddleFeed early = feed;
     SF_NO_UNROLL
-    for (int i = 0; i < a.stages - 1; ++i) {
+    for (int i = 0; i < kStages - 1; ++i) {
       if (early.live()) copy<true, false>(early, i * slot_size);
       step(early);
     }
     ptx::griddep_wait();
     SF_NO_UNROLL
-    for (int i = 0; i < a.stages - 1; ++i) {
+    for (int i = 0; i < kStages - 1; ++i) {
       if (feed.live()) copy<false, true>(feed, i * slot_size);
       ptx::cp_async_commit();
       step(feed);
     }
     clear_totals();
 
-    int slot = 0, refill = (a.stages - 1) * slot_size;  // offsets in the ring
+    int slot = 0, refill = (kStages - 1) * slot_size;  // offsets in the ring
     for (;;) {
       const bool column_here = tile / a.m_groups * kColumns + column < a.columns;
-      bool starts = true;
+      bool fresh = true;
       do {
-        wait_for_copies();
+        ptx::cp_async_wait<kStages - 2>();
         ptx::bar_sync(1 + group, kGroupThreads);
         if (feed.live()) copy<true, true>(feed, refill);
         ptx::cp_async_commit();
         step(feed);
-        if (at.k < at.k_end && column_here) consume(at, slot, starts);
-        starts = false;
+        if (at.k < at.k_end && column_here) consume(at, slot, fresh);
+        fresh = false;
         ++at.k;
         refill = slot;
         slot += slot_size;
@@ -485,10 +492,10 @@ struct Middle {
   }
 };
 
-// Launched with kColumns · groups warps, at most kMaxWarps.
-template <Weights weights, Half half, int kM16, Flush kFlush, int kColumns, int kMaxWarps>
+// Launched with kColumns · groups warps, at most kMaxWarps. kStages 0: as the architecture has room.
+template <Weights weights, Half half, int kM16, Flush kFlush, int kColumns, int kMaxWarps, int kStages = 0>
 SF_KERNEL void SF_LAUNCH_BOUNDS(32 * kMaxWarps, 1) middle_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
-  Middle<weights, half, kM16, kFlush, kColumns> middle(args);
+  Middle<weights, half, kM16, kFlush, kColumns, kStages == 0 ? kMiddleStages : kStages> middle(args);
   middle.lane = static_cast<int>(ptx::laneid());
   middle.warp = static_cast<int>(ptx::shfl_idx(ptx::warpid(), 0));
   middle.warps = static_cast<int>(ptx::ntid_x() / 32);

@@ -59,11 +59,17 @@ struct MiddleShape {
     return ((bytes > least ? bytes : least) + 127) / 128 * 128;
   }
 };
-inline constexpr int kMiddleWarps[5] = {0, 0, 12, 8, 8};  // of a CTA, by kM16: what registers allow
+inline constexpr int kMiddleWarps[5] = {0, 12, 8, 8, 8};  // of a CTA, by kM16: what registers allow
 inline constexpr int kConvertedBytes = 512;                // a warp of the middle kernel: four planes of 64 16-bit numbers
 
-inline constexpr int kStages = 3;     // ring slots of a warp of the decode kernel
-inline constexpr int kMaxStages = 6;  // of the middle kernel
-inline constexpr int kMaxParts = 8;   // of a fused weight
+inline constexpr int kStages = 3;  // ring slots of a warp of the decode kernel
+// Of the middle kernel: parts with 99 KB of shared memory a block hold two.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
+inline constexpr int kMiddleStages = 2;
+#else
+inline constexpr int kMiddleStages = 4;
+#endif
+constexpr int middle_stages(int arch) { return arch == 86 || arch == 89 || arch >= 120 ? 2 : 4; }
+inline constexpr int kMaxParts = 8;  // of a fused weight
 
 }  // namespace swordfish::mma
