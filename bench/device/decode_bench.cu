@@ -2,10 +2,9 @@
 // product of the same bytes, calls in CUDA graphs over rotated weight copies; one JSON object a line. bench/device/build.sh builds
 // it.
 //
-//   decode_bench [--plan] [--check [--quick]] [--time] [--shapes a,b] [--ms 1,8,16] [--only substring] [--seconds limit] --out
-//   file.json
-//   with --plan --time also: [--sms 24] plans for so many SMs, a CTA each; [--form decode|middle]; [--whole 0|1] columns split or
-//   not
+//   decode_bench [--plan] [--check [--quick|--tiny]] [--time] [--shapes a,b] [--ms 1,8,16] [--only substring] [--seconds limit]
+//   --out file.json with --plan --time also: [--sms 24] plans for so many SMs, a CTA each; [--form decode|middle]; [--whole 0|1]
+//   columns split or not
 //
 // --plan goes through plan_decode and launch_decode, as the library does: with --check over formats, shapes and M, with --time over
 // the eight Llama layers. Otherwise single kernels run, those that the file named by the macro VARIANTS lists.
@@ -693,7 +692,8 @@ void check_plan(const Case& c, Weights weights, Half half, int m, int sms, int m
         plan.cluster, c.n, c.k, c.group, m, sms, e.kernel, e.output, e.nan, why.c_str(), s.message().c_str());
 }
 
-void check_plans(bool quick) {
+// tiny: a few products, for racecheck, which takes its time.
+void check_plans(bool quick, bool tiny) {
   int count = 0;
   for (const Weights w : {Weights::int4, Weights::int8, Weights::fp4, Weights::fp4_e4m3})
     for (const Half half : {Half::bf16, Half::f16}) {
@@ -701,11 +701,13 @@ void check_plans(bool quick) {
       std::vector<Case> cases;
       for (const int group : {16, 32, 64, 128, 0, -1})
         for (const auto& [n, k] : {std::pair{256, 1024}, {200, 1000}, {4096, 512}, {6144, 256}, {1088, 2048}}) {
+          if (tiny && (n != 200 || half == Half::f16 || (group != 16 && group != 128))) continue;
           Case c;
-          c.n = n, c.k = k, c.group = group;
+          c.n = n, c.k = tiny ? 264 : k, c.group = group;
           c.scale_type = w == Weights::fp4_e4m3 ? PlaneType::e4m3
                          : w == Weights::fp4    ? PlaneType::e8m0
                          : group == 64          ? PlaneType::f32
+                         : half == Half::f16    ? PlaneType::f16
                                                 : PlaneType::bf16;
           if (integer && group == 32) c.extra = Extra::offsets, c.extra_type = PlaneType::f16;
           if (integer && group == 128) c.extra = Extra::zeros;
@@ -716,6 +718,10 @@ void check_plans(bool quick) {
         for (const int m : {1, 8, 13, 16, 17, 32, 45, 61, 130}) {
           if (quick && (c.n > 300 || m == 8 || m == 16 || m == 32 || m > 64)) continue;
           if (m > 100 && c.n > 4100) continue;
+          if (tiny) {
+            if (m == 13 || m == 45 || m == 61) check_plan(c, w, half, m, 7, 3, 1, c.group == 16), ++count;
+            continue;
+          }
           const int y_type = half == Half::bf16 ? 1 : 0;
           check_plan(c, w, half, m, 0, 0, y_type, false);
           ++count;
@@ -748,7 +754,7 @@ const Format formats[] = {{"int4", Weights::int4, Half::bf16, 128, PlaneType::bf
 
 struct Forced {
   int sms = 0;  // 0: all
-  Form form = Form::best;
+  DecodeChoice choice;
   int whole = -1;  // 0: columns are split evenly, 1: never
 };
 void time_plans(const std::string& shapes, const std::vector<int>& ms, const char* only, double limit, const Forced& forced) {
@@ -782,7 +788,7 @@ void time_plans(const std::string& shapes, const std::vector<int>& ms, const cha
       }
       for (const int m : ms) {
         if (seconds() > limit) return;
-        DecodePlan plan = plan_decode(w.view, m, f.half == Half::bf16 ? DType::bf16 : DType::f16, gpu, forced.form);
+        DecodePlan plan = plan_decode(w.view, m, f.half == Half::bf16 ? DType::bf16 : DType::f16, gpu, forced.choice);
         if (forced.whole >= 0) {
           plan.whole = forced.whole;
           plan.ctas = gpu.sms;
@@ -864,7 +870,7 @@ void time_plans(const std::string& shapes, const std::vector<int>& ms, const cha
 }  // namespace
 
 int main(int argc, char** argv) {
-  bool do_check = false, do_time = false, do_plan = false, quick = false;
+  bool do_check = false, do_time = false, do_plan = false, quick = false, tiny = false;
   std::string shapes, out = "/dev/null";
   std::vector<int> ms = {1, 8, 16};
   const char* only = nullptr;
@@ -880,6 +886,8 @@ int main(int argc, char** argv) {
       do_plan = true;
     else if (s == "--quick")
       quick = true;
+    else if (s == "--tiny")
+      tiny = true;
     else if (i + 1 < argc && s == "--shapes")
       shapes = argv[++i];
     else if (i + 1 < argc && s == "--sms")
@@ -887,7 +895,9 @@ int main(int argc, char** argv) {
     else if (i + 1 < argc && s == "--whole")
       forced.whole = std::atoi(argv[++i]);
     else if (i + 1 < argc && s == "--form")
-      forced.form = argv[++i][0] == 'm' ? Form::middle : Form::decode;
+      forced.choice.kernel = argv[++i][0] == 'm' ? DecodeChoice::middle : DecodeChoice::decode;
+    else if (i + 1 < argc && s == "--columns")
+      forced.choice.columns = std::atoi(argv[++i]);
     else if (i + 1 < argc && s == "--out")
       out = argv[++i];
     else if (i + 1 < argc && s == "--only")
@@ -917,7 +927,7 @@ int main(int argc, char** argv) {
   for (const Variant& v : variants()) CHECK(cudaFuncSetAttribute(v.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 232448));
   workspace = device<std::byte>(workspace_size);
   if (do_plan) {
-    if (do_check) check_plans(quick);
+    if (do_check) check_plans(quick, tiny);
     if (do_time) time_plans(shapes, ms, only, limit, forced);
   } else {
     if (do_check) check_all(only);

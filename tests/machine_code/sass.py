@@ -25,6 +25,13 @@ def objects(family):
     return sorted(glob.glob(os.path.join(build, "cuda/kernels/cuda", family, "*.cu.o")))
 
 
+def compiler(path):
+    """The version of nvcc that made an object, as ptxas notes it; empty if it does not."""
+    text = subprocess.run([tool("cuobjdump"), "-elf", path], capture_output=True, text=True).stdout
+    found = re.search(r"Cuda compilation tools, release [\d.]+, V[\d.]+", text)
+    return found.group(0) if found else ""
+
+
 Instruction = collections.namedtuple("Instruction", "opcode operands text")
 
 

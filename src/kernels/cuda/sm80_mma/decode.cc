@@ -60,7 +60,7 @@ std::int64_t shared_bytes(const PackedView& w, const DecodePlan& p, int warps, i
 
 // The warps of a CTA that has an SM to itself: as many as the instance and the device's shared memory allow.
 int warps_of(const PackedView& w, const DecodePlan& p, const Gpu& gpu) {
-  int warps = p.m8 == 2 && p.flush == Flush::slices ? 12 : 16;
+  int warps = decode_warps(p.weights, p.m8, p.flush);
   while (warps > 4 && shared_bytes(w, p, warps, gpu.arch >= 90 ? 2 : 1) > gpu.smem_block) warps -= 4;
   return warps;
 }
@@ -180,7 +180,7 @@ void choose_ctas(const PackedView& w, std::int64_t m, const Gpu& gpu, int groups
   }
 }
 
-bool plan_middle(const PackedView& w, std::int64_t m, const Gpu& gpu, DecodePlan& p) {
+bool plan_middle(const PackedView& w, std::int64_t m, const Gpu& gpu, int columns, DecodePlan& p) {
   p.weights = w.code == CodeType::int4 ? Weights::int4 : w.code == CodeType::int8 ? Weights::int8 : Weights::fp4;
   p.flush = p.weights != Weights::fp4 && flush_of(w) == Flush::units ? Flush::units : Flush::slices;
   // The tile whose rounding up of M costs least; weights count like 24 tokens.
@@ -193,9 +193,10 @@ bool plan_middle(const PackedView& w, std::int64_t m, const Gpu& gpu, DecodePlan
       least = cost;
     }
   }
-  const int scale = element_shift(w.scale_type), extra = extra_shift(w, w.zeros != nullptr, false);
-  p.columns = w.n_blocks < 2 * gpu.sms ? 2 : 4;
   if (m <= 16) p.m16 = 1;
+  const int scale = element_shift(w.scale_type), extra = extra_shift(w, w.zeros != nullptr, false);
+  const bool wide = p.weights == Weights::int4 && p.flush == Flush::units;  // has instances of both
+  p.columns = columns ? columns : wide && (p.m16 == 1 || w.n_blocks >= 3 * gpu.sms) ? 4 : 2;
   const int slot = p.m16 == 1   ? middle_slot<1>(p, scale, extra)
                    : p.m16 == 2 ? middle_slot<2>(p, scale, extra)
                    : p.m16 == 3 ? middle_slot<3>(p, scale, extra)
@@ -229,14 +230,14 @@ std::string decode_refuses(const PackedView& w, DType x_type, const Gpu& gpu) {
   return {};
 }
 
-DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const Gpu& gpu, Form form) {
+DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const Gpu& gpu, const DecodeChoice& choice) {
   DecodePlan p;
   p.bf16 = x_type == DType::bf16;
   p.packed_k = w.packed_k();
   p.dependent = gpu.arch >= 90;
   std::size_t tile = 0;  // floats
-  const bool middle = form == Form::middle || (form == Form::best && m > 16);
-  if (middle && middle_can(w, x_type) && plan_middle(w, m, gpu, p)) {
+  const bool middle = choice.kernel == DecodeChoice::middle || (choice.kernel == DecodeChoice::best && m > 16);
+  if (middle && middle_can(w, x_type) && plan_middle(w, m, gpu, choice.columns, p)) {
     tile = static_cast<std::size_t>(16 * p.m16 * 64 * p.columns);
   } else {
     p = {.bf16 = p.bf16, .dependent = p.dependent, .packed_k = p.packed_k};

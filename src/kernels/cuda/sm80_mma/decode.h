@@ -43,10 +43,13 @@ struct DecodePlan {
 
 // Empty, or one sentence saying why not. Reads no pointer of the weight but `parts`; row_of_slice and gather count by being set.
 std::string decode_refuses(const PackedView& weight, DType x_type, const Gpu& gpu);
-// Which of the two kernels, for benches and tests; middle where it can.
-enum class Form { best, decode, middle };
+// What benches and tests force; the defaults leave the choice to the plan.
+struct DecodeChoice {
+  enum Kernel { best, decode, middle } kernel = best;  // middle where it can
+  int columns = 0;                                     // of the middle kernel's tiles
+};
 // For a weight that decode_refuses has passed and m ≥ 1.
-DecodePlan plan_decode(const PackedView& weight, std::int64_t m, DType x_type, const Gpu& gpu, Form form = Form::best);
+DecodePlan plan_decode(const PackedView& weight, std::int64_t m, DType x_type, const Gpu& gpu, const DecodeChoice& choice = {});
 
 struct DecodeCall {
   const void* x =

@@ -19,7 +19,7 @@ DecodeKernel fp4_middle_kernel(bool bf16, int m16, int columns);
 
 template <Weights weights, int m8, Flush flush>
 DecodeKernel decode_instance(bool bf16) {
-  constexpr int warps = m8 == 2 && flush == Flush::slices ? 12 : 16;  // what registers allow
+  constexpr int warps = decode_warps(weights, m8, flush);
   return bf16 ? decode_kernel<weights, Half::bf16, m8, flush, warps, kStages>
               : decode_kernel<weights, Half::f16, m8, flush, warps, kStages>;
 }

@@ -31,6 +31,10 @@ struct DecodeShape {
   static constexpr int token_stride = 68;  // floats; 8t + g: no bank conflicts
   static constexpr int piece_bytes = 8 * kM8 * token_stride * 4;
 };
+// The most warps of a CTA: what registers allow.
+constexpr int decode_warps(Weights weights, int m8, Flush flush) {
+  return m8 == 2 && (flush == Flush::slices || (flush == Flush::pairs && weights == Weights::fp4)) ? 12 : 16;
+}
 // Bytes of a ring slot (a multiple of 128, which the swizzle of x needs), for planes of 2^scale_shift and 2^extra_shift bytes an
 // element; extra_shift < 0: no plane.
 template <class Shape>
@@ -60,7 +64,7 @@ struct MiddleShape {
   }
 };
 inline constexpr int kMiddleWarps[5] = {0, 12, 8, 8, 8};  // of a CTA, by kM16: what registers allow
-inline constexpr int kConvertedBytes = 512;                // a warp of the middle kernel: four planes of 64 16-bit numbers
+inline constexpr int kConvertedBytes = 512;               // a warp of the middle kernel: four planes of 64 16-bit numbers
 
 inline constexpr int kStages = 3;  // ring slots of a warp of the decode kernel
 // Of the middle kernel: parts with 99 KB of shared memory a block hold two.
