@@ -3,7 +3,7 @@
 // it.
 //
 //   decode_bench [--plan] [--check [--quick|--tiny]] [--time] [--shapes a,b] [--ms 1,8,16] [--only substring] [--seconds limit]
-//   --out file.json with --plan --time also: [--sms 24] plans for so many SMs, a CTA each; [--form decode|middle]; [--whole 0|1]
+//   --out file.json with --plan --time also: [--sms 24] plans for so many SMs, a CTA each; [--form decode]; [--whole 0|1]
 //   columns split or not
 //
 // --plan goes through plan_decode and launch_decode, as the library does: with --check over formats, shapes and M, with --time over
@@ -895,7 +895,7 @@ int main(int argc, char** argv) {
     else if (i + 1 < argc && s == "--whole")
       forced.whole = std::atoi(argv[++i]);
     else if (i + 1 < argc && s == "--form")
-      forced.choice.kernel = argv[++i][0] == 'm' ? DecodeChoice::middle : DecodeChoice::decode;
+      forced.choice.kernel = argv[++i][0] == 'd' ? DecodeChoice::decode : DecodeChoice::best;
     else if (i + 1 < argc && s == "--columns")
       forced.choice.columns = std::atoi(argv[++i]);
     else if (i + 1 < argc && s == "--out")

@@ -22,10 +22,10 @@ Product run(const Case& c, const emu::Options& options) {
   shape.threads = 32 * kWarps;
   shape.cluster_x = static_cast<std::uint32_t>(c.cluster);
   const int slot = slot_bytes<Shape>(plane_shift(c.scale_type), c.extra == Extra::none ? -1 : plane_shift(c.extra_type));
-  shape.dynamic_smem = static_cast<std::uint32_t>(kWarps * kStages * slot + (c.cluster - 1) * kM8 * 2048 +
+  shape.dynamic_smem = static_cast<std::uint32_t>(kWarps * 3 * slot + (c.cluster - 1) * kM8 * 2048 +
                                                   (weights == Weights::fp4_e4m3 ? kWarps * 512 : 0));
   shape.dependent = true;
-  p.product.outcome = emu::launch(shape, options, [a = p.args] { decode_kernel<weights, half, kM8, flush, kWarps, kStages>(a); });
+  p.product.outcome = emu::launch(shape, options, [a = p.args] { decode_kernel<weights, half, kM8, flush, kWarps, 3>(a); });
   return p.finish(c);
 }
 

@@ -135,8 +135,10 @@ void run_decode(int sms, int n, int k, int m) {
   shape.grid_x = static_cast<std::uint32_t>(p.ctas);
   shape.threads = static_cast<std::uint32_t>(32 * p.warps);
   shape.dynamic_smem = p.smem;
-  run.product.outcome = emu::launch(
-      shape, {.kernel = "decode"}, [a = run.args] { decode_kernel<Weights::int4, Half::bf16, kM8, Flush::units, 16, kStages>(a); });
+  run.product.outcome = emu::launch(shape, {.kernel = "decode"}, [a = run.args] {
+    decode_kernel<Weights::int4, Half::bf16, kM8, Flush::units, decode_warps(Weights::int4, kM8, Flush::units, SharedMemory::small),
+                  decode_stages(SharedMemory::small)>(a);
+  });
   check(run.finish(c), c, false);
 }
 TEST(DecodePlan, RunsOnSmallParts) {
@@ -159,9 +161,9 @@ TEST(DecodePlan, MiddleRunsOnSmallParts) {
     shape.dynamic_smem = p.smem;
     run.product.outcome = emu::launch(shape, {.kernel = "middle"}, [a = run.args, columns = p.columns] {
       if (columns == 2)
-        middle_kernel<Weights::int4, Half::bf16, 4, Flush::units, 2, 8, middle_stages(89)>(a);
+        middle_kernel<Weights::int4, Half::bf16, 4, Flush::units, 2, 8, middle_stages(SharedMemory::small)>(a);
       else
-        middle_kernel<Weights::int4, Half::bf16, 4, Flush::units, 4, 8, middle_stages(89)>(a);
+        middle_kernel<Weights::int4, Half::bf16, 4, Flush::units, 4, 8, middle_stages(SharedMemory::small)>(a);
     });
     check(run.finish(c), c, false);
   }

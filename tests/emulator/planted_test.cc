@@ -21,15 +21,15 @@ using emu::FaultKind;
 
 emu::Outcome decode(const emu::Options& options) {
   using Shape = DecodeShape<Weights::int4, 1, Flush::units>;
-  constexpr int warps = 4;
+  constexpr int warps = 4, stages = 3;
   const Case c{.n = 128, .k = 1344, .m = 3, .ctas = 3};  // the ring wraps, shares are uneven, columns are split
   Prepared p(c, Half::bf16, false);
   p.cut(p.args.columns * p.args.k_blocks, c.ctas, 512);
   ptx::LaunchShape shape{.grid_x = 3, .threads = 32 * warps};
-  shape.dynamic_smem = static_cast<std::uint32_t>(warps * kStages * slot_bytes<Shape>(1, -1));
+  shape.dynamic_smem = static_cast<std::uint32_t>(warps * stages * slot_bytes<Shape>(1, -1));
   shape.dependent = true;
   return emu::launch(shape, options,
-                     [a = p.args] { planted::decode_kernel<Weights::int4, Half::bf16, 1, Flush::units, 16, kStages>(a); });
+                     [a = p.args] { planted::decode_kernel<Weights::int4, Half::bf16, 1, Flush::units, warps, stages>(a); });
 }
 emu::Outcome middle(const emu::Options& options) {
   using Shape = MiddleShape<Weights::int4, 2, Flush::units, 2>;

@@ -41,9 +41,9 @@ Cost decode(int m, int group, PlaneType scale) {
         Prepared p(c, Half::bf16, false);
         p.cut(p.args.k_blocks, 1, kM8 * 512);
         ptx::LaunchShape shape{.threads = 32 * warps};
-        shape.dynamic_smem = static_cast<std::uint32_t>(warps * (kStages * slot_bytes<Shape>(plane_shift(scale), -1) + 512));
+        shape.dynamic_smem = static_cast<std::uint32_t>(warps * (3 * slot_bytes<Shape>(plane_shift(scale), -1) + 512));
         const emu::Outcome o = emu::launch(shape, {.kernel = "decode", .races = false, .count = true},
-                                           [a = p.args] { decode_kernel<weights, Half::bf16, kM8, flush, 16, kStages>(a); });
+                                           [a = p.args] { decode_kernel<weights, Half::bf16, kM8, flush, warps, 3>(a); });
         EXPECT_FALSE(o.fault) << o.fault->message();
         return o.counters;
       },

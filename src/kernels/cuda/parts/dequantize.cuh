@@ -111,4 +111,11 @@ SF_DEVICE std::uint32_t e4m3_pair(std::uint32_t word, int part) {
   }
 }
 
+// e8m0 scales as bf16: code 0 is the subnormal 2^-127, 255 is NaN.
+SF_DEVICE std::uint32_t e8m0_pair(std::uint32_t word, int part) {
+  const std::uint32_t t = ptx::prmt(word, 0, part ? 0x4342u : 0x4140u);  // each byte in the low half of 16 bits
+  const std::uint32_t middle = (t + 0x00010001u) & 0x00fe00feu;          // 0 for codes 0 and 255
+  return t << 7 | (~(middle + 0x7ffe7ffeu) & 0x80008000u) >> 9;
+}
+
 }  // namespace swordfish::mma

@@ -52,17 +52,11 @@ int slot_of(Weights weights, Flush flush, int scale, int extra) {
   return slot_of<Weights::fp4_e4m3, m8>(flush, scale, extra);
 }
 
-std::int64_t shared_bytes(const PackedView& w, const DecodePlan& p, int warps, int cluster) {
+std::int64_t shared_bytes(const PackedView& w, const Gpu& gpu, const DecodePlan& p, int warps, int cluster) {
   const int scale = element_shift(w.scale_type), extra = extra_shift(w, w.zeros != nullptr, w.offsets != nullptr);
   const int slot = p.m8 == 1 ? slot_of<1>(p.weights, p.flush, scale, extra) : slot_of<2>(p.weights, p.flush, scale, extra);
-  return std::int64_t{warps} * kStages * slot + (cluster - 1) * p.m8 * 2048 + (p.weights == Weights::fp4_e4m3 ? warps * 512 : 0);
-}
-
-// The warps of a CTA that has an SM to itself: as many as the instance and the device's shared memory allow.
-int warps_of(const PackedView& w, const DecodePlan& p, const Gpu& gpu) {
-  int warps = decode_warps(p.weights, p.m8, p.flush);
-  while (warps > 4 && shared_bytes(w, p, warps, gpu.arch >= 90 ? 2 : 1) > gpu.smem_block) warps -= 4;
-  return warps;
+  return std::int64_t{warps} * decode_stages(shared_memory(gpu.arch)) * slot + (cluster - 1) * p.m8 * 2048 +
+         (p.weights == Weights::fp4_e4m3 ? warps * 512 : 0);
 }
 
 // How many CTAs, of how many warps. In order: no column is split; columns are split inside of clusters of two; by flags. An SM
@@ -71,7 +65,7 @@ int warps_of(const PackedView& w, const DecodePlan& p, const Gpu& gpu) {
 // us). On parts with few SMs the columns soon fill them evenly enough, and none is split.
 void choose_split(const PackedView& w, const Gpu& gpu, DecodePlan& p) {
   const std::int64_t columns = w.n_blocks, units = columns * w.k_blocks, sms = gpu.sms;
-  const int warps = warps_of(w, p, gpu);
+  const int warps = decode_warps(p.weights, p.m8, p.flush, shared_memory(gpu.arch));
   const auto set = [&p, columns](int n, std::int64_t ctas, int cluster) {
     p.warps = n;
     p.ctas = static_cast<int>(ctas);
@@ -81,9 +75,14 @@ void choose_split(const PackedView& w, const Gpu& gpu, DecodePlan& p) {
   if (columns <= sms && 10 * columns >= 7 * sms) return set(warps, columns, 1);
   for (std::int64_t c = sms; 100 * c >= 86 * sms; --c)
     if (columns % c == 0) return set(warps, c, 1);
-  if (p.flush == Flush::units && p.weights == Weights::int4 && warps == 16 && 2 * (shared_bytes(w, p, 8, 1) + 1024) <= gpu.smem_sm)
-    for (std::int64_t c = 2 * sms; 100 * c >= 168 * sms; --c)
-      if (columns % c == 0) return set(8, c, 1);
+  if (p.flush == Flush::units && p.weights == Weights::int4 && warps == 16 &&
+      2 * (shared_bytes(w, gpu, p, 8, 1) + 1024) <= gpu.smem_sm) {
+    for (std::int64_t c = 2 * sms; 100 * c >= 168 * sms; --c) {
+      if (columns % c != 0) continue;
+      p.two_ctas = true;
+      return set(8, c, 1);
+    }
+  }
   if (const std::int64_t rounds = (columns + sms - 1) / sms; columns >= sms && 100 * rounds * sms <= 106 * columns) {
     set(warps, sms, 1);
     p.whole = true;
@@ -193,16 +192,17 @@ bool plan_middle(const PackedView& w, std::int64_t m, const Gpu& gpu, int column
       least = cost;
     }
   }
-  if (m <= 16) p.m16 = 1;
   const int scale = element_shift(w.scale_type), extra = extra_shift(w, w.zeros != nullptr, false);
   const bool wide = p.weights == Weights::int4 && p.flush == Flush::units;  // has instances of both
-  p.columns = columns ? columns : wide && (p.m16 == 1 || w.n_blocks >= 3 * gpu.sms) ? 4 : 2;
+  p.columns = columns ? columns : wide && p.m16 != 3 && w.n_blocks >= 3 * gpu.sms ? 4 : 2;
   const int slot = p.m16 == 1   ? middle_slot<1>(p, scale, extra)
                    : p.m16 == 2 ? middle_slot<2>(p, scale, extra)
                    : p.m16 == 3 ? middle_slot<3>(p, scale, extra)
                                 : middle_slot<4>(p, scale, extra);
   int groups = kMiddleWarps[p.m16] / p.columns;
-  const auto bytes = [&](int g) { return std::int64_t{g} * middle_stages(gpu.arch) * slot + g * p.columns * kConvertedBytes; };
+  const auto bytes = [&](int g) {
+    return std::int64_t{g} * middle_stages(shared_memory(gpu.arch)) * slot + g * p.columns * kConvertedBytes;
+  };
   while (groups > 1 && bytes(groups) > gpu.smem_block) --groups;
   if (bytes(groups) > gpu.smem_block) return false;
   p.warps = groups * p.columns;
@@ -236,8 +236,7 @@ DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const 
   p.packed_k = w.packed_k();
   p.dependent = gpu.arch >= 90;
   std::size_t tile = 0;  // floats
-  const bool middle = choice.kernel == DecodeChoice::middle || (choice.kernel == DecodeChoice::best && m > 16);
-  if (middle && middle_can(w, x_type) && plan_middle(w, m, gpu, choice.columns, p)) {
+  if (choice.kernel == DecodeChoice::best && m > 16 && middle_can(w, x_type) && plan_middle(w, m, gpu, choice.columns, p)) {
     tile = static_cast<std::size_t>(16 * p.m16 * 64 * p.columns);
   } else {
     p = {.bf16 = p.bf16, .dependent = p.dependent, .packed_k = p.packed_k};
@@ -245,7 +244,7 @@ DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const 
     p.flush = flush_of(w);
     p.m8 = m <= 8 ? 1 : 2;
     choose_split(w, gpu, p);
-    p.smem = static_cast<std::uint32_t>(shared_bytes(w, p, p.warps, p.cluster));
+    p.smem = static_cast<std::uint32_t>(shared_bytes(w, gpu, p, p.warps, p.cluster));
     tile = static_cast<std::size_t>(8 * p.m8 * 64);
   }
   const auto ctas = static_cast<std::size_t>(p.ctas);

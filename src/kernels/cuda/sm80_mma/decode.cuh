@@ -66,7 +66,7 @@ struct Feed {
   SF_DEVICE bool live() const { return at.k < at.k_end; }
 };
 
-template <Weights weights, Half half, int kM8, Flush kFlush, int kStages>
+template <Weights weights, Half half, int kM8, Flush kFlush, int kWarps, int kStages>
 struct Decode {
   using Shape = DecodeShape<weights, kM8, kFlush>;
   static constexpr bool kSums = Shape::sums;
@@ -79,7 +79,7 @@ struct Decode {
   static constexpr float kBase = weights == Weights::int4 ? -16.0f : 128.0f;
 
   const DecodeArgs& a;
-  int lane, warp, warps;
+  int lane, warp;
   // In this warp's first slot: the lane's 16 bytes of the codes, its chunk of x to copy in even and in odd passes, its rows of x
   // for the first ldmatrix (of each 16 tokens), the scale rows. Kept in registers (ptx::pinned).
   sptr<std::byte> codes_at, x_copy[2], rows_at;
@@ -130,7 +130,7 @@ struct Decode {
     const std::int32_t length = feed.left < a.k_blocks ? feed.left : a.k_blocks;
     feed.left -= length;
     ++feed.column;
-    feed.at = share(0, length, warp, warps);
+    feed.at = share(0, length, warp, kWarps);
     aim(feed);
   }
   // Whether the scale is applied after unit k.
@@ -371,14 +371,12 @@ struct Decode {
       outbox = ptx::mapa(inbox + (away - 1) * (kInbox / 4), ptx::cluster_ctarank() + static_cast<std::uint32_t>(away));
     }
     if (clustered && owner && !whole) ptx::cluster_wait();  // the pieces are here
-    for (int i = thread; i < 32 * a.m; i += 32 * warps) {
+    for (int i = thread; i < 32 * a.m; i += 32 * kWarps) {
       const int token = i >> 5, n = 2 * (i & 31), at = token * 64 + n;
       ptx::F32x2 v{0, 0};
-      for (int w = 0; w < warps; w += 4) {
-        SF_UNROLL
-        for (int u = 0; u < 4; ++u)
-          add(v, ptx::ld<ptx::F32x2>(totals + ((w + u) * kStages * slot_size + 4 * (token * Shape::token_stride + n))));
-      }
+      SF_UNROLL
+      for (int w = 0; w < kWarps; ++w)
+        add(v, ptx::ld<ptx::F32x2>(totals + (w * kStages * slot_size + 4 * (token * Shape::token_stride + n))));
       if (!owner) {
         if (clustered) {
           ptx::st_cluster(outbox + at, v.x);
@@ -433,11 +431,10 @@ struct Decode {
     constexpr int slices_log = Shape::slices == 4 ? 2 : 1;
     unit_shift = a.group_shift < 31 ? a.group_shift - slices_log : 31;
     group_mask = unit_shift < 31 ? (1 << (unit_shift > 0 ? unit_shift : 0)) - 1 : 0x7fffffff;
-    const sptr<std::byte> rings = ptx::carve<std::byte>(smem, static_cast<std::size_t>(warps * kStages * slot_size));
+    const sptr<std::byte> rings = ptx::carve<std::byte>(smem, static_cast<std::size_t>(kWarps * kStages * slot_size));
     const sptr<std::byte> ring = rings + warp * kStages * slot_size;
     inbox = ptx::carve<float>(smem, static_cast<std::size_t>((a.cluster - 1) * (kInbox / 4)));
-    if constexpr (weights == Weights::fp4_e4m3)
-      converted = ptx::carve<std::byte>(smem, static_cast<std::size_t>(warps * 512)) + warp * 512;
+    if constexpr (weights == Weights::fp4_e4m3) converted = ptx::carve<std::byte>(smem, kWarps * 512) + warp * 512;
     stream = ptx::policy_evict_first();
     scale_lanes = ptx::pinned(4 << scale_shift);
     extra_lanes = extra_shift < 0 ? 0 : 4 << extra_shift;
@@ -463,7 +460,7 @@ struct Decode {
     std::int32_t length = a.k_blocks - k0;
     length = length < end - position ? length : end - position;
     feed.left = end - position - length;
-    feed.at = share(k0, length, warp, warps);
+    feed.at = share(k0, length, warp, kWarps);
     aim(feed);
 
     ptx::griddep_launch_dependents();
@@ -528,19 +525,20 @@ struct Decode {
       ++column;
       length = rest < a.k_blocks ? rest : a.k_blocks;
       rest -= length;
-      at = share(0, length, warp, warps);
+      at = share(0, length, warp, kWarps);
       ptx::bar_sync(0);
     }
   }
 };
 
-// Launched with any multiple of 4 warps up to kMaxWarps.
-template <Weights weights, Half half, int kM8, Flush kFlush, int kMaxWarps, int kStages>
-SF_KERNEL void SF_LAUNCH_BOUNDS(32 * kMaxWarps, 1) decode_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
-  Decode<weights, half, kM8, kFlush, kStages> decode(args);
+// kWarps, kStages 0: as the architecture has room.
+template <Weights weights, Half half, int kM8, Flush kFlush, int kWarps = 0, int kStages = 0, int kCtas = 1>
+SF_KERNEL void SF_LAUNCH_BOUNDS(32 * (kWarps ? kWarps : decode_warps(weights, kM8, kFlush, SharedMemory::large)), kCtas)
+    decode_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
+  constexpr int warps = kWarps ? kWarps : decode_warps(weights, kM8, kFlush, kSharedMemory);
+  Decode<weights, half, kM8, kFlush, warps, kStages ? kStages : decode_stages(kSharedMemory)> decode(args);
   decode.lane = static_cast<int>(ptx::laneid());
   decode.warp = static_cast<int>(ptx::shfl_idx(ptx::warpid(), 0));
-  decode.warps = static_cast<int>(ptx::ntid_x() / 32);
   decode.run(ptx::dyn_smem());
 }
 

@@ -9,7 +9,7 @@ namespace swordfish::mma {
 using DecodeKernel = void (*)(DecodeArgs);
 
 // Null where there is no such instance.
-DecodeKernel int4_kernel(bool bf16, int m8, Flush flush);
+DecodeKernel int4_kernel(bool bf16, int m8, Flush flush, bool two_ctas);  // 8 warps, two CTAs an SM
 DecodeKernel int8_kernel(bool bf16, int m8, Flush flush);
 DecodeKernel fp4_kernel(bool bf16, int m8, Flush flush);
 DecodeKernel fp4_e4m3_kernel(bool bf16, int m8);
@@ -17,11 +17,10 @@ DecodeKernel int4_middle_kernel(bool bf16, int m16, Flush flush, int columns);
 DecodeKernel int8_middle_kernel(bool bf16, int m16, Flush flush, int columns);
 DecodeKernel fp4_middle_kernel(bool bf16, int m16, int columns);
 
-template <Weights weights, int m8, Flush flush>
+template <Weights weights, int m8, Flush flush, int warps = 0, int ctas = 1>
 DecodeKernel decode_instance(bool bf16) {
-  constexpr int warps = decode_warps(weights, m8, flush);
-  return bf16 ? decode_kernel<weights, Half::bf16, m8, flush, warps, kStages>
-              : decode_kernel<weights, Half::f16, m8, flush, warps, kStages>;
+  return bf16 ? decode_kernel<weights, Half::bf16, m8, flush, warps, 0, ctas>
+              : decode_kernel<weights, Half::f16, m8, flush, warps, 0, ctas>;
 }
 template <Weights weights, int m16, Flush flush, int columns>
 DecodeKernel middle_instance(bool bf16) {

@@ -27,7 +27,7 @@ DecodeKernel kernel_of(const DecodePlan& p) {
     }
   }
   switch (p.weights) {
-    case Weights::int4: return int4_kernel(p.bf16, p.m8, p.flush);
+    case Weights::int4: return int4_kernel(p.bf16, p.m8, p.flush, p.two_ctas);
     case Weights::int8: return int8_kernel(p.bf16, p.m8, p.flush);
     case Weights::fp4: return fp4_kernel(p.bf16, p.m8, p.flush);
     case Weights::fp4_e4m3: break;

@@ -22,15 +22,15 @@
 //
 // Arithmetic. A code becomes the exact 16-bit number q − zero (e2m1: the value), times its scale, rounded once to x's type;
 // products add up in fp32, all of K in one set of accumulators. Scales of another type than x's are hi + lo, two numbers of x's
-// type: v·scale = fma(v, hi, v·lo) is then rounded once but for 2^-17 (bf16) of the product. A zero point above 240, which with
-// int4's base of 16 is no bf16 number, is hi + lo too. Sums over groups and CTAs: fp32, ascending k. y = round(fma(alpha, total,
-// bias)).
+// type: v·scale = fma(v, hi, v·lo) is then rounded once but for 2^-17 (bf16) of the product (e4m3 and e8m0 are numbers of x's
+// type). A zero point above 128, which with int4's base of 128 is no bf16 number, is hi + lo too. Sums over groups and CTAs: fp32,
+// ascending k. y = round(fma(alpha, total, bias)).
 //
 // Invariants: every warp passes every iteration of a segment, so ring positions agree in the CTA; a slot is refilled only after the
 // barrier that follows its last read; flags are zero before and after every launch; nothing but weights is read before
 // griddepcontrol.wait, nothing is written before it.
 //
-// Budget: 8 warps, 255 registers (16 tokens: 12 warps, 168), 4 stages of 17, 14.5, 12.5 KB a group (64, 48, 32 tokens).
+// Budget: 8 warps, 255 registers, 4 stages of 17, 14.5, 12.5 KB a group (64, 48, 32 tokens, four columns).
 #pragma once
 
 #include "kernels/cuda/parts/dequantize.cuh"
@@ -64,6 +64,13 @@ struct MiddleFeed {
   SF_DEVICE bool live() const { return at.k < at.k_end; }
 };
 
+// How a scale is applied.
+enum class Scaling {
+  once,    // one number of x's type
+  two,     // hi and lo, for the zero point too
+  folded,  // e4m3: with the placement of e2m1's bits (sums are off by a power of two)
+};
+
 template <Weights weights, Half half, int kM16, Flush kFlush, int kColumns, int kStages>
 struct Middle {
   using Shape = MiddleShape<weights, kM16, kFlush, kColumns>;
@@ -87,7 +94,7 @@ struct Middle {
   int slot_size, scale_shift, extra_shift;
   std::int32_t unit_shift, group_mask;  // Flush::units: step k starts a scale row where k & mask == 0, and uses row k >> shift
   bool direct;                          // scales are of x's type and the zero point is constant
-  bool two;                             // Flush::units: the row's scales or zero points need two numbers
+  bool two;                             // the row's scales or zero points need two numbers
   ptx::CachePolicy stream;
   std::uint32_t scale[2][4], zero[2][4];  // pairs of one value: row n = 16j + 8r + g at [j / 2][2 (j % 2) + r]
   std::uint32_t x[kM16][4];               // B fragments of a slice, and
@@ -215,24 +222,34 @@ struct Middle {
     read_pairs(converted, scale);
     if constexpr (weights != Weights::fp4) read_pairs(converted + 128, zero);
   }
+  // fp4: the step's four rows of e4m3 or e8m0 as 16-bit numbers, each lane 8 of the 256.
+  SF_DEVICE void convert_step(int slot) const {
+    const ptx::U32x2 in = ptx::ld<ptx::U32x2>(rows_at + (slot + 8 * lane));
+    if (a.scale_type == PlaneType::e4m3)
+      ptx::st(converted + 16 * lane,
+              ptx::U32x4{e4m3_pair<half>(in.x, 0), e4m3_pair<half>(in.x, 1), e4m3_pair<half>(in.y, 0), e4m3_pair<half>(in.y, 1)});
+    else
+      ptx::st(converted + 16 * lane, ptx::U32x4{e8m0_pair(in.x, 0), e8m0_pair(in.x, 1), e8m0_pair(in.y, 0), e8m0_pair(in.y, 1)});
+    ptx::syncwarp();
+  }
 
   // --- arithmetic ---------------------------------------------------------------------------------------------------------------
   // (f − zero) · scale in x's type, of patch j.
-  template <bool kTwo>
+  template <Scaling scaling>
   SF_DEVICE void apply(std::uint32_t (&f)[4], int j) const {
     std::uint32_t lo[2], shift[2];
-    if constexpr (kTwo) {
+    if constexpr (scaling == Scaling::two) {
       ptx::ldmatrix<2, true>(lo, converted + (256 + 32 * j + 16 * (lane >> 3 & 1)));
       ptx::ldmatrix<2, true>(shift, converted + (384 + 32 * j + 16 * (lane >> 3 & 1)));
     }
     SF_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const int at = 2 * (j & 1) + (i & 1);
-      if constexpr (weights != Weights::fp4) f[i] = ptx::sub_x2<half>(f[i], zero[j >> 1][at]);
-      if constexpr (kTwo)
-        f[i] = ptx::fma_x2<half>(f[i], scale[j >> 1][at], ptx::fma_x2<half>(f[i], lo[i & 1], shift[i & 1]));
+      const std::uint32_t hi = scale[j >> 1][2 * (j & 1) + (i & 1)];
+      if constexpr (weights != Weights::fp4) f[i] = ptx::sub_x2<half>(f[i], zero[j >> 1][2 * (j & 1) + (i & 1)]);
+      if constexpr (scaling == Scaling::two)
+        f[i] = ptx::fma_x2<half>(f[i], hi, ptx::fma_x2<half>(f[i], lo[i & 1], shift[i & 1]));
       else
-        f[i] = ptx::mul_x2<half>(f[i], scale[j >> 1][at]);
+        f[i] = ptx::mul_x2<half>(f[i], hi);
     }
   }
   SF_DEVICE void read_x(int t, int slot, int s) {  // two chunks on: chunk ^ 2s, as the lane's own chunk has no such bit
@@ -248,7 +265,7 @@ struct Middle {
     ptx::mma_m16n8k16<half>(total[2 * t + 1][j], w, b[1]);
   }
   // Slice s of the slot, whose codes and x are in registers; reads those of the next slice, x as soon as its tile is done.
-  template <bool kTwo>
+  template <Scaling scaling>
   SF_DEVICE void slice(int slot, int s) {
     ptx::U32x4 now[kLoads];
     SF_UNROLL
@@ -264,12 +281,14 @@ struct Middle {
         const std::uint32_t word = j == 0 ? now[0].x : j == 1 ? now[0].y : j == 2 ? now[0].z : now[0].w;
         if constexpr (weights == Weights::int4) {
           int4_fragment_high<half>(word, f);
+        } else if constexpr (scaling == Scaling::folded) {
+          e2m1_fragment<half>(word, scale[j >> 1][2 * (j & 1)], scale[j >> 1][2 * (j & 1) + 1], f);
         } else {
           constexpr std::uint32_t unscale = half == Half::bf16 ? 0x7e807e80u : 0x74007400u;  // 2^126, 2^14
           e2m1_fragment<half>(word, unscale, unscale, f);
         }
       }
-      apply<kTwo>(f, j);
+      if constexpr (scaling != Scaling::folded) apply<scaling>(f, j);
       SF_UNROLL
       for (int t = 0; t < kM16; ++t) {
         multiply(j, f, t);
@@ -277,10 +296,16 @@ struct Middle {
       }
     }
   }
-  template <bool kTwo>
-  SF_DEVICE void slices(int slot) {
+  // All slices of a step whose rows are in registers (Flush::units).
+  SF_DEVICE void slices_once(int slot) {
     SF_UNROLL
-    for (int s = 0; s < Shape::slices; ++s) slice<kTwo>(slot, s);
+    for (int s = 0; s < Shape::slices; ++s) slice<Scaling::once>(slot, s);
+  }
+  SF_DEVICE void once_or_two(int slot, int s) {
+    if (two)
+      slice<Scaling::two>(slot, s);
+    else
+      slice<Scaling::once>(slot, s);
   }
   // `fresh`: the first step of a segment.
   SF_DEVICE void consume(const Share& at, int slot, bool fresh) {
@@ -290,22 +315,33 @@ struct Middle {
     if constexpr (kFlush == Flush::units) {
       if (direct) {
         if (starts_row(at.k, fresh)) read_pairs(rows_at + slot, scale);
-        return slices<false>(slot);
+        return slices_once(slot);
       }
       if (starts_row(at.k, fresh)) convert_row(slot, 0);
-      if (!two) return slices<false>(slot);
+      if (!two) return slices_once(slot);
       SF_NO_UNROLL
-      for (int s = 0; s < Shape::slices; ++s) slice<true>(slot, s);
+      for (int s = 0; s < Shape::slices; ++s) slice<Scaling::two>(slot, s);
+    } else if (direct) {
+      SF_NO_UNROLL
+      for (int s = 0; s < Shape::slices; ++s) {
+        read_pairs(rows_at + (slot + 128 * s), scale);
+        slice<Scaling::once>(slot, s);
+      }
+    } else if (weights == Weights::fp4 && scale_shift == 0) {
+      convert_step(slot);
+      SF_NO_UNROLL
+      for (int s = 0; s < Shape::slices; ++s) {
+        read_pairs(converted + 128 * s, scale);
+        if (a.scale_type == PlaneType::e4m3)
+          slice<weights == Weights::fp4 ? Scaling::folded : Scaling::once>(slot, s);
+        else
+          slice<Scaling::once>(slot, s);
+      }
     } else {
       SF_NO_UNROLL
       for (int s = 0; s < Shape::slices; ++s) {
-        if (direct) {
-          read_pairs(rows_at + (slot + 128 * s), scale);
-          slice<false>(slot, s);
-        } else {
-          convert_row(slot, s);
-          slice<true>(slot, s);
-        }
+        convert_row(slot, s);
+        once_or_two(slot, s);
       }
     }
   }
@@ -352,7 +388,11 @@ struct Middle {
     }
     // A thread has four rows of the tile, and every threads / (kTileRows / 4)-th token.
     const int n = 4 * thread % kTileRows, first_token = 4 * thread / kTileRows, tokens_at_once = 4 * threads / kTileRows;
-    const StorePlace to_y = store_place(a, quad * kColumns + n / 64, n % 64);
+    StorePlace to_y = store_place(a, quad * kColumns + n / 64, n % 64);
+    if constexpr (weights == Weights::fp4) {
+      constexpr float undo = half == Half::bf16 ? 0x1p8f : 0x1p7f;  // 2^(e2m1_shift − e4m3_shift)
+      if (a.scale_type == PlaneType::e4m3) to_y.alpha = ptx::mul_f32(to_y.alpha, undo);
+    }
     constexpr std::int64_t piece = Shape::tokens * kTileRows;
     const sptr<const std::byte> mine = rings + (place + n / 64 * piece_bytes + 4 * (n % 64));
     ptx::bar_sync(0);  // the groups have read their slots, and the pieces are here
@@ -495,7 +535,7 @@ struct Middle {
 // Launched with kColumns · groups warps, at most kMaxWarps. kStages 0: as the architecture has room.
 template <Weights weights, Half half, int kM16, Flush kFlush, int kColumns, int kMaxWarps, int kStages = 0>
 SF_KERNEL void SF_LAUNCH_BOUNDS(32 * kMaxWarps, 1) middle_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
-  Middle<weights, half, kM16, kFlush, kColumns, kStages == 0 ? kMiddleStages : kStages> middle(args);
+  Middle<weights, half, kM16, kFlush, kColumns, kStages ? kStages : middle_stages(kSharedMemory)> middle(args);
   middle.lane = static_cast<int>(ptx::laneid());
   middle.warp = static_cast<int>(ptx::shfl_idx(ptx::warpid(), 0));
   middle.warps = static_cast<int>(ptx::ntid_x() / 32);

@@ -31,10 +31,6 @@ struct DecodeShape {
   static constexpr int token_stride = 68;  // floats; 8t + g: no bank conflicts
   static constexpr int piece_bytes = 8 * kM8 * token_stride * 4;
 };
-// The most warps of a CTA: what registers allow.
-constexpr int decode_warps(Weights weights, int m8, Flush flush) {
-  return m8 == 2 && (flush == Flush::slices || (flush == Flush::pairs && weights == Weights::fp4)) ? 12 : 16;
-}
 // Bytes of a ring slot (a multiple of 128, which the swizzle of x needs), for planes of 2^scale_shift and 2^extra_shift bytes an
 // element; extra_shift < 0: no plane.
 template <class Shape>
@@ -63,17 +59,27 @@ struct MiddleShape {
     return ((bytes > least ? bytes : least) + 127) / 128 * 128;
   }
 };
-inline constexpr int kMiddleWarps[5] = {0, 12, 8, 8, 8};  // of a CTA, by kM16: what registers allow
-inline constexpr int kConvertedBytes = 512;               // a warp of the middle kernel: four planes of 64 16-bit numbers
+inline constexpr int kMiddleWarps[5] = {0, 0, 8, 8, 8};  // of a CTA, by kM16: what registers allow
+inline constexpr int kConvertedBytes = 512;              // a warp of the middle kernel: four planes of 64 16-bit numbers
 
-inline constexpr int kStages = 3;  // ring slots of a warp of the decode kernel
-// Of the middle kernel: parts with 99 KB of shared memory a block hold two.
-#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
-inline constexpr int kMiddleStages = 2;
+// Warps and ring slots, by what registers and shared memory allow: a block may have 99 KB, 163 KB or 227 KB of it.
+enum class SharedMemory { small, medium, large };
+constexpr SharedMemory shared_memory(int arch) {
+  if (arch == 86 || arch == 89 || arch >= 120) return SharedMemory::small;
+  return arch < 90 ? SharedMemory::medium : SharedMemory::large;
+}
+#if defined(__CUDA_ARCH__)
+inline constexpr SharedMemory kSharedMemory = shared_memory(__CUDA_ARCH__ / 10);
 #else
-inline constexpr int kMiddleStages = 4;
+inline constexpr SharedMemory kSharedMemory = SharedMemory::large;
 #endif
-constexpr int middle_stages(int arch) { return arch == 86 || arch == 89 || arch >= 120 ? 2 : 4; }
+constexpr int decode_warps(Weights weights, int m8, Flush flush, SharedMemory shared) {
+  if (shared == SharedMemory::small) return 8;
+  return m8 == 2 && (flush == Flush::slices || (flush == Flush::pairs && weights == Weights::fp4)) ? 12 : 16;
+}
+constexpr int decode_stages(SharedMemory shared) { return shared == SharedMemory::large ? 3 : 2; }
+constexpr int middle_stages(SharedMemory shared) { return shared == SharedMemory::small ? 2 : 4; }
+
 inline constexpr int kMaxParts = 8;  // of a fused weight
 
 }  // namespace swordfish::mma
