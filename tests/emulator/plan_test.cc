@@ -88,7 +88,7 @@ TEST(DecodePlan, FitsEveryPart) {
           if (p.m16) {
             EXPECT_GT(m, 16) << what;
             EXPECT_EQ(p.warps % p.columns, 0) << what;
-            EXPECT_LE(p.warps, kMiddleWarps[p.m16]) << what;
+            EXPECT_LE(p.warps, kMiddleWarps) << what;
             EXPECT_GE(p.x_offset - p.pieces_offset, static_cast<std::size_t>(p.ctas * p.m16 * p.columns) * 4096) << what;
           } else {
             EXPECT_EQ(p.warps % 4, 0) << what;
@@ -120,6 +120,18 @@ TEST(DecodePlan, WeightsOfTheH200) {
   EXPECT_EQ(p.ctas, 128);
 }
 
+// Tiles by the cost of what they split: a small layer takes smaller tiles, a wide one four columns.
+TEST(DecodePlan, TilesOfTheH200) {
+  const Format& f = formats[0];
+  const Gpu h200 = parts[4].gpu;
+  const DecodePlan small = plan_decode(weight(f, 4096, 4096), 64, f.x, h200),
+                   wide = plan_decode(weight(f, 28672, 4096), 64, f.x, h200);
+  EXPECT_EQ(small.m16, 2);
+  EXPECT_EQ(small.columns, 2);
+  EXPECT_EQ(wide.m16, 4);
+  EXPECT_EQ(wide.columns, 4);
+}
+
 // A plan of a part with so many SMs, no clusters and 99 KB of shared memory a block, run on the model.
 template <int kM8>
 void run_decode(int sms, int n, int k, int m) {
@@ -146,26 +158,35 @@ TEST(DecodePlan, RunsOnSmallParts) {
   run_decode<2>(3, 256, 1024, 12);
   run_decode<1>(4, 512, 512, 2);  // whole columns
 }
+template <int kM16, int kColumns>
+void run_middle(const DecodePlan& p, const Case& c) {
+  Prepared run(c, Half::bf16, true);
+  run.args.m_groups = (c.m + 16 * kM16 - 1) / (16 * kM16);
+  if (p.whole) run.args.grain = run.args.k_blocks;
+  run.cut((run.args.columns + kColumns - 1) / kColumns * run.args.m_groups * run.args.k_blocks, p.ctas, 16 * kM16 * 64 * kColumns);
+  ptx::LaunchShape shape;
+  shape.grid_x = static_cast<std::uint32_t>(p.ctas);
+  shape.threads = static_cast<std::uint32_t>(32 * p.warps);
+  shape.dynamic_smem = p.smem;
+  run.product.outcome = emu::launch(shape, {.kernel = "middle"}, [a = run.args] {
+    middle_kernel<Weights::int4, Half::bf16, kM16, Flush::units, kColumns, kMiddleWarps, middle_stages(SharedMemory::small)>(a);
+  });
+  check(run.finish(c), c, false);
+}
 TEST(DecodePlan, MiddleRunsOnSmallParts) {
   const Format& f = formats[0];
-  for (const int n : {384, 1024}) {  // split, and whole tiles
-    const DecodePlan p = plan_decode(weight(f, n, 512), 60, f.x, {4, 89, 101376, 102400});
-    ASSERT_EQ(p.m16, 4);
-    const Case c{.n = n, .k = 512, .m = 60, .ctas = p.ctas};
-    Prepared run(c, Half::bf16, true);
-    if (p.whole) run.args.grain = run.args.k_blocks;
-    run.cut((run.args.columns + p.columns - 1) / p.columns * run.args.k_blocks, p.ctas, 64 * 64 * p.columns);
-    ptx::LaunchShape shape;
-    shape.grid_x = static_cast<std::uint32_t>(p.ctas);
-    shape.threads = static_cast<std::uint32_t>(32 * p.warps);
-    shape.dynamic_smem = p.smem;
-    run.product.outcome = emu::launch(shape, {.kernel = "middle"}, [a = run.args, columns = p.columns] {
-      if (columns == 2)
-        middle_kernel<Weights::int4, Half::bf16, 4, Flush::units, 2, 8, middle_stages(SharedMemory::small)>(a);
+  for (const int n : {384, 1024}) {
+    for (const int columns : {2, 4}) {
+      const DecodePlan p = plan_decode(weight(f, n, 512), 60, f.x, {4, 89, 101376, 102400}, {.columns = columns});
+      const Case c{.n = n, .k = 512, .m = 60, .ctas = p.ctas};
+      ASSERT_EQ(p.columns, columns);
+      if (p.m16 == 2)
+        columns == 2 ? run_middle<2, 2>(p, c) : run_middle<2, 4>(p, c);
+      else if (p.m16 == 3)
+        run_middle<3, 2>(p, c);
       else
-        middle_kernel<Weights::int4, Half::bf16, 4, Flush::units, 4, 8, middle_stages(SharedMemory::small)>(a);
-    });
-    check(run.finish(c), c, false);
+        columns == 2 ? run_middle<4, 2>(p, c) : run_middle<4, 4>(p, c);
+    }
   }
 }
 

@@ -101,11 +101,13 @@ FLUSH = ["units", "pairs", "slices"]
 
 
 def short_name(mangled):
-    """decode_kernel<int4, bf16, 1, units, 16, 3> as "decode int4 bf16 8 units": tokens of a tile, when scales are applied."""
+    """What docs/kernels.md calls a kernel: weights, type of x, tokens of a tile, when scales are applied, CTAs or columns."""
     m = re.match(r"_ZN9swordfish3mma\d+(decode|middle)_kernelILNS0_7WeightsE(\d)ELNS_3ptx4HalfE(\d)ELi(\d+)ELNS0_5FlushE(\d)ELi(\d+)E", mangled)
     if not m:
         return None
-    kind, weights, half, tile, flush, columns = m.groups()
+    kind, weights, half, tile, flush, last = m.groups()
     tokens = int(tile) * (8 if kind == "decode" else 16)
     name = f"{kind} {WEIGHTS[int(weights)]} {'bf16' if half == '1' else 'f16'} {tokens} {FLUSH[int(flush)]}"
-    return name if kind == "decode" else f"{name} n{64 * int(columns)}"
+    if kind == "middle":
+        return f"{name} n{64 * int(last)}"
+    return f"{name} 2 CTAs" if last == "8" else name

@@ -118,98 +118,99 @@ bool middle_can(const PackedView& w, DType x_type) {
   return w.code == CodeType::fp4 || w.zeros || (w.zero >= 0 && w.zero <= 128);
 }
 
-// Stream-K: the CTAs that have the least to do in the worst place. A step of a group counts 1; ending a segment, and each piece
-// that an owner adds, cost as much as some steps.
-void choose_ctas(const PackedView& w, std::int64_t m, const Gpu& gpu, int groups, DecodePlan& p) {
-  const std::int64_t tiles = (w.n_blocks + p.columns - 1) / p.columns * ((m + 16 * p.m16 - 1) / (16 * p.m16));
-  const std::int64_t steps = tiles * w.k_blocks, most = std::min<std::int64_t>(gpu.sms, steps);
-  const double end = 0.3 * p.m16, piece = 0.06 * p.m16 * p.columns;
-  const auto cost = [&](std::int64_t ctas) {
+// What a cut of the line costs, in microseconds on an H200 (MEASURED.md, "H200: middle M"): the CTA with most to do. A turn is a
+// step of every group of 8 warps; ending a segment but the last, and each piece that an owner adds, cost as much as some turns.
+struct MiddleCost {
+  std::int64_t tiles, k_blocks;
+  int groups, m16, columns;
+  double turns(std::int64_t steps) const {
+    return static_cast<double>((steps + groups - 1) / groups) * (0.49 + 0.23 * m16) * groups * columns / 8;
+  }
+  static constexpr double end = 2.2;
+  double start() const { return 2.3 + 1.37 * m16; }
+  double split(std::int64_t ctas) const {
     double worst = 0;
-    const std::int64_t each = steps / ctas, more = steps % ctas;
+    const std::int64_t steps = tiles * k_blocks, each = steps / ctas, more = steps % ctas;
     for (std::int64_t c = 0, from = 0; c < ctas; ++c) {
       const std::int64_t to = from + each + (c < more);
-      double sum = 0;
-      std::int64_t at = from;
-      const std::int64_t first_end = (from / w.k_blocks + 1) * w.k_blocks, last = (to - 1) / w.k_blocks * w.k_blocks;
-      // All whole tiles in the middle cost the same.
-      if (first_end < to) {
-        sum += static_cast<double>((first_end - at + groups - 1) / groups) + end;
-        at = first_end;
-        const auto whole = (std::max(last, first_end) - at) / w.k_blocks;
-        sum += static_cast<double>(whole) * (static_cast<double>((w.k_blocks + groups - 1) / groups) + end);
-        at += whole * w.k_blocks;
+      double sum = -end;
+      for (std::int64_t at = from; at < to;) {
+        const std::int64_t tile_end = (at / k_blocks + 1) * k_blocks;
+        if (at % k_blocks == 0 && tile_end <= to) {  // whole tiles cost the same
+          const std::int64_t whole = (to - at) / k_blocks;
+          sum += static_cast<double>(whole) * (turns(k_blocks) + end);
+          at += whole * k_blocks;
+          continue;
+        }
+        const std::int64_t stop = std::min(tile_end, to);
+        sum += turns(stop - at) + end;
+        if (at % k_blocks == 0) sum += 0.12 * m16 * columns * static_cast<double>((tile_end - to + each - 1) / each);
+        at = stop;
       }
-      sum += static_cast<double>((to - at + groups - 1) / groups) + end;
-      if (at % w.k_blocks == 0 && to % w.k_blocks != 0)
-        sum += piece * static_cast<double>((w.k_blocks - to % w.k_blocks + each - 1) / each);
       worst = std::max(worst, sum);
       from = to;
     }
-    return worst;
-  };
-  std::int64_t best = most;
-  double least = cost(most);
-  const auto consider = [&](std::int64_t c) {
-    if (c < 1 || c > most) return;
-    if (const double v = cost(c); v < least) {
-      least = v;
-      best = c;
-    }
-  };
-  consider(most / tiles * tiles);
-  for (std::int64_t c = most; c >= most - most / 4; --c) {
-    if (tiles % c == 0 || steps % c == 0) {
-      consider(c);
-      break;
-    }
+    return worst + start();
   }
-  for (std::int64_t c = most; c >= most - most / 4; --c) {
-    if (tiles % c == 0) {
-      consider(c);
-      break;
-    }
-  }
-  p.ctas = static_cast<int>(best);
-  p.whole = tiles % best == 0;
+  double whole(std::int64_t rounds) const { return static_cast<double>(rounds) * (turns(k_blocks) + end) - end + start(); }
+};
+
+// The number of CTAs, and the cost.
+double choose_ctas(const MiddleCost& cost, std::int64_t sms, DecodePlan& p) {
+  const std::int64_t tiles = cost.tiles, steps = tiles * cost.k_blocks, most = std::min(sms, steps);
   const std::int64_t rounds = (tiles + most - 1) / most;
-  if (!p.whole && static_cast<double>(rounds) * (static_cast<double>((w.k_blocks + groups - 1) / groups) + end) <= least) {
-    p.ctas = static_cast<int>((tiles + rounds - 1) / rounds);
-    p.whole = true;
+  p.ctas = static_cast<int>((tiles + rounds - 1) / rounds);
+  p.whole = true;
+  double least = cost.whole(rounds);
+  const auto consider = [&](std::int64_t c) {
+    if (const double v = cost.split(c); v < least) {
+      least = v;
+      p.ctas = static_cast<int>(c);
+      p.whole = false;
+    }
+  };
+  consider(most);
+  if (tiles <= most) consider(most / tiles * tiles);
+  for (std::int64_t c = most; 4 * c >= 3 * most && c > 0; --c) {
+    if (steps % c != 0) continue;
+    consider(c);
+    break;
   }
+  return least;
 }
 
 bool plan_middle(const PackedView& w, std::int64_t m, const Gpu& gpu, int columns, DecodePlan& p) {
   p.weights = w.code == CodeType::int4 ? Weights::int4 : w.code == CodeType::int8 ? Weights::int8 : Weights::fp4;
   p.flush = p.weights != Weights::fp4 && flush_of(w) == Flush::units ? Flush::units : Flush::slices;
-  // The tile whose rounding up of M costs least; weights count like 24 tokens.
-  std::int64_t least = 0;
-  for (const int m16 : {4, 3, 2}) {
-    if (m16 == 3 && !(p.weights == Weights::int4 && p.flush == Flush::units)) continue;
-    const std::int64_t cost = (m + 16 * m16 - 1) / (16 * m16) * (24 + 16 * m16);
-    if (!p.m16 || cost < least) {
+  const bool most_instances = p.weights == Weights::int4 && p.flush == Flush::units;  // tiles of 48 tokens, or of four columns
+  const int scale = element_shift(w.scale_type), extra = extra_shift(w, w.zeros != nullptr, false);
+  DecodePlan best;
+  double least = 0;
+  for (const int m16 : {2, 3, 4}) {
+    for (const int c : {2, 4}) {
+      if ((columns && c != columns) || (!most_instances && (m16 == 3 || c == 4)) || (m16 == 3 && c == 4)) continue;
       p.m16 = m16;
+      p.columns = c;
+      const int slot = m16 == 2   ? middle_slot<2>(p, scale, extra)
+                       : m16 == 3 ? middle_slot<3>(p, scale, extra)
+                                  : middle_slot<4>(p, scale, extra);
+      const auto bytes = [&](int g) {
+        return std::int64_t{g} * middle_stages(shared_memory(gpu.arch)) * slot + g * c * kConvertedBytes;
+      };
+      int groups = kMiddleWarps / c;
+      while (groups > 1 && bytes(groups) > gpu.smem_block) --groups;
+      if (bytes(groups) > gpu.smem_block) continue;
+      p.warps = groups * c;
+      p.smem = static_cast<std::uint32_t>(bytes(groups));
+      const std::int64_t tiles = (w.n_blocks + c - 1) / c * ((m + 16 * m16 - 1) / (16 * m16));
+      const double cost = choose_ctas({tiles, w.k_blocks, groups, m16, c}, gpu.sms, p);
+      if (best.m16 && cost >= least) continue;
       least = cost;
+      best = p;
     }
   }
-  const int scale = element_shift(w.scale_type), extra = extra_shift(w, w.zeros != nullptr, false);
-  const bool wide = p.weights == Weights::int4 && p.flush == Flush::units;  // has instances of both
-  p.columns = columns ? columns : wide && p.m16 != 3 && w.n_blocks >= 3 * gpu.sms ? 4 : 2;
-  const int slot = p.m16 == 1   ? middle_slot<1>(p, scale, extra)
-                   : p.m16 == 2 ? middle_slot<2>(p, scale, extra)
-                   : p.m16 == 3 ? middle_slot<3>(p, scale, extra)
-                                : middle_slot<4>(p, scale, extra);
-  int groups = kMiddleWarps[p.m16] / p.columns;
-  const auto bytes = [&](int g) {
-    return std::int64_t{g} * middle_stages(shared_memory(gpu.arch)) * slot + g * p.columns * kConvertedBytes;
-  };
-  while (groups > 1 && bytes(groups) > gpu.smem_block) --groups;
-  if (bytes(groups) > gpu.smem_block) return false;
-  p.warps = groups * p.columns;
-  p.cluster = 1;
-  p.smem = static_cast<std::uint32_t>(bytes(groups));
-  choose_ctas(w, m, gpu, groups, p);
-  return true;
+  p = best;
+  return best.m16 != 0;
 }
 
 constexpr std::size_t round_up(std::size_t n) { return (n + 255) / 256 * 256; }
@@ -239,7 +240,10 @@ DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const 
   if (choice.kernel == DecodeChoice::best && m > 16 && middle_can(w, x_type) && plan_middle(w, m, gpu, choice.columns, p)) {
     tile = static_cast<std::size_t>(16 * p.m16 * 64 * p.columns);
   } else {
-    p = {.bf16 = p.bf16, .dependent = p.dependent, .packed_k = p.packed_k};
+    p = {};
+    p.bf16 = x_type == DType::bf16;
+    p.packed_k = w.packed_k();
+    p.dependent = gpu.arch >= 90;
     p.weights = weights_of(w);
     p.flush = flush_of(w);
     p.m8 = m <= 8 ? 1 : 2;

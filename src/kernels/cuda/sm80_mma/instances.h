@@ -24,8 +24,8 @@ DecodeKernel decode_instance(bool bf16) {
 }
 template <Weights weights, int m16, Flush flush, int columns>
 DecodeKernel middle_instance(bool bf16) {
-  return bf16 ? middle_kernel<weights, Half::bf16, m16, flush, columns, kMiddleWarps[m16]>
-              : middle_kernel<weights, Half::f16, m16, flush, columns, kMiddleWarps[m16]>;
+  return bf16 ? middle_kernel<weights, Half::bf16, m16, flush, columns, kMiddleWarps>
+              : middle_kernel<weights, Half::f16, m16, flush, columns, kMiddleWarps>;
 }
 
 }  // namespace swordfish::mma

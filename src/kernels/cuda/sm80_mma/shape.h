@@ -59,8 +59,8 @@ struct MiddleShape {
     return ((bytes > least ? bytes : least) + 127) / 128 * 128;
   }
 };
-inline constexpr int kMiddleWarps[5] = {0, 0, 8, 8, 8};  // of a CTA, by kM16: what registers allow
-inline constexpr int kConvertedBytes = 512;              // a warp of the middle kernel: four planes of 64 16-bit numbers
+inline constexpr int kMiddleWarps = 8;       // of a CTA: what registers allow
+inline constexpr int kConvertedBytes = 512;  // a warp of the middle kernel: four planes of 64 16-bit numbers
 
 // Warps and ring slots, by what registers and shared memory allow: a block may have 99 KB, 163 KB or 227 KB of it.
 enum class SharedMemory { small, medium, large };
