@@ -124,7 +124,8 @@ struct MiddleCost {
   std::int64_t tiles, k_blocks;
   int groups, m16, columns;
   double turns(std::int64_t steps) const {
-    return static_cast<double>((steps + groups - 1) / groups) * (0.49 + 0.23 * m16) * groups * columns / 8;
+    const std::int64_t n = (steps + groups - 1) / groups;
+    return static_cast<double>(n) * (0.49 + 0.23 * m16) * groups * columns / 8;
   }
   static constexpr double end = 2.2;
   double start() const { return 2.3 + 1.37 * m16; }
@@ -144,7 +145,8 @@ struct MiddleCost {
         }
         const std::int64_t stop = std::min(tile_end, to);
         sum += turns(stop - at) + end;
-        if (at % k_blocks == 0) sum += 0.12 * m16 * columns * static_cast<double>((tile_end - to + each - 1) / each);
+        const std::int64_t pieces = at % k_blocks == 0 ? (tile_end - to + each - 1) / each : 0;
+        sum += 0.12 * m16 * columns * static_cast<double>(pieces);
         at = stop;
       }
       worst = std::max(worst, sum);
@@ -236,9 +238,9 @@ DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const 
   p.bf16 = x_type == DType::bf16;
   p.packed_k = w.packed_k();
   p.dependent = gpu.arch >= 90;
-  std::size_t tile = 0;  // floats
+  std::int64_t tile = 0;  // floats
   if (choice.kernel == DecodeChoice::best && m > 16 && middle_can(w, x_type) && plan_middle(w, m, gpu, choice.columns, p)) {
-    tile = static_cast<std::size_t>(16 * p.m16 * 64 * p.columns);
+    tile = std::int64_t{64} * 16 * p.m16 * p.columns;
   } else {
     p = {};
     p.bf16 = x_type == DType::bf16;
@@ -249,12 +251,12 @@ DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const 
     p.m8 = m <= 8 ? 1 : 2;
     choose_split(w, gpu, p);
     p.smem = static_cast<std::uint32_t>(shared_bytes(w, gpu, p, p.warps, p.cluster));
-    tile = static_cast<std::size_t>(8 * p.m8 * 64);
+    tile = std::int64_t{64} * 8 * p.m8;
   }
   const auto ctas = static_cast<std::size_t>(p.ctas);
   p.flags_bytes = round_up(4 * ctas);
   p.pieces_offset = p.flags_bytes;
-  p.x_offset = p.pieces_offset + round_up(4 * ctas * tile);
+  p.x_offset = p.pieces_offset + round_up(4 * ctas * static_cast<std::size_t>(tile));
   p.workspace = p.x_offset + round_up(static_cast<std::size_t>(m) * static_cast<std::size_t>(p.packed_k) * 2);
   return p;
 }
