@@ -11,6 +11,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pack/sm1xx_swizzle.cc"
+#include "base/simd_targets.h"
+
 #include "hwy/foreach_target.h"
 
 #include "hwy/cache_control.h"

@@ -1,7 +1,7 @@
 // Runs a test body once per Highway target that this machine can run and the kernels are built for.
 #pragma once
 
-#include "kernels/cpu/targets.h"
+#include "base/simd_targets.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "kernels/cpu/targets.h"
+#include "base/simd_targets.h"
 
 #include "hwy/highway.h"
 #include "hwy/targets.h"

@@ -27,7 +27,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cc"
-#include "kernels/cpu/targets.h"
+#include "base/simd_targets.h"
 
 #include "hwy/foreach_target.h"
 

@@ -3,7 +3,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/machine.cc"
-#include "kernels/cpu/targets.h"
+#include "base/simd_targets.h"
 
 #include "hwy/foreach_target.h"
 
