@@ -6,71 +6,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 
 #include "base/error.h"
 #include "base/try.h"
+#include "io/temporary_names.h"
 
 namespace swordfish::io {
 namespace {
-
-// Temporary names that a signal must remove. A handler may only call async-signal-safe functions, so the names lie in fixed slots.
-constexpr std::size_t kSlots = 16;
-constexpr std::size_t kNameBytes = 4096;
-struct Slot {
-  std::atomic<bool> used{false};
-  std::array<char, kNameBytes> name{};
-};
-std::array<Slot, kSlots> slots;
-
-void remove_and_die(int signal_number) {
-  for (Slot& slot : slots)
-    if (slot.used.load(std::memory_order_acquire)) unlink(slot.name.data());
-  std::signal(signal_number, SIG_DFL);
-  std::raise(signal_number);
-}
-
-// Only signals that would kill the process anyway are taken; a caller's own handler stays.
-void install_handlers() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    for (int number : {SIGINT, SIGTERM, SIGHUP}) {
-      struct sigaction old {};
-      if (sigaction(number, nullptr, &old) != 0 || old.sa_handler != SIG_DFL) continue;
-      struct sigaction ours {};
-      ours.sa_handler = remove_and_die;
-      sigemptyset(&ours.sa_mask);
-      sigaction(number, &ours, nullptr);
-    }
-  });
-}
-
-void remember(const std::string& name) {
-  if (name.size() >= kNameBytes) return;
-  for (Slot& slot : slots) {
-    if (slot.used.load(std::memory_order_relaxed) || slot.name[0] != 0) continue;
-    std::memcpy(slot.name.data(), name.c_str(), name.size() + 1);
-    slot.used.store(true, std::memory_order_release);
-    install_handlers();
-    return;
-  }
-}
-
-void forget(const std::string& name) {
-  for (Slot& slot : slots)
-    if (slot.used.load(std::memory_order_relaxed) && name == slot.name.data()) {
-      slot.used.store(false, std::memory_order_release);
-      slot.name[0] = 0;
-    }
-}
-
-std::mutex slots_mutex;
 
 std::string folder_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -114,14 +59,13 @@ Status AtomicFile::open_temporary() {
   if (fd_ >= 0) return {};
   if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
     return io_error("{}: cannot write in the folder {}: {}", path_, folder, std::strerror(errno));
-  const std::lock_guard lock(slots_mutex);
   for (int attempt = 0; attempt < 16 && fd_ < 0; ++attempt) {
     temporary_ = random_name(path_);
-    remember(temporary_);  // before it exists, so that no signal falls between
+    remember_temporary(temporary_);  // before it exists, so that no signal falls between
     fd_ = open(temporary_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
     if (fd_ < 0) {
       const int error = errno;
-      forget(temporary_);
+      forget_temporary(temporary_);
       temporary_.clear();
       if (error != EEXIST) return io_error("{}: cannot write in the folder {}: {}", path_, folder, std::strerror(error));
     }
@@ -133,9 +77,8 @@ Status AtomicFile::open_temporary() {
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) close(fd_);
   if (!temporary_.empty()) {
-    const std::lock_guard lock(slots_mutex);
     unlink(temporary_.c_str());
-    forget(temporary_);
+    forget_temporary(temporary_);
   }
 }
 
@@ -156,7 +99,6 @@ Status AtomicFile::write(std::uint64_t offset, const void* data, std::size_t siz
 
 Status AtomicFile::commit() {
   if (fsync(fd_) != 0) return io_error("{}: fsync failed: {}", path_, std::strerror(errno));
-  const std::lock_guard lock(slots_mutex);
   if (temporary_.empty()) {
     const std::string self = fmt::format("/proc/self/fd/{}", fd_);
     if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) {
@@ -168,10 +110,10 @@ Status AtomicFile::commit() {
       return already_there(path_);
     } else {  // a nameless file cannot replace a name: it gets a temporary one first
       temporary_ = random_name(path_);
-      remember(temporary_);
+      remember_temporary(temporary_);
       if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
         const int error = errno;
-        forget(temporary_);
+        forget_temporary(temporary_);
         temporary_.clear();
         return io_error("{}: linkat failed: {}", path_, std::strerror(error));
       }
@@ -185,7 +127,7 @@ Status AtomicFile::commit() {
         return errno == EEXIST ? already_there(path_) : io_error("{}: link failed: {}", path_, std::strerror(errno));
       unlink(temporary_.c_str());
     }
-    forget(temporary_);
+    forget_temporary(temporary_);
     temporary_.clear();
   }
   const int folder = open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

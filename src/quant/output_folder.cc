@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "io/file.h"
+#include "io/temporary_names.h"
 
 namespace swordfish {
 namespace {
@@ -44,7 +45,7 @@ Status sync_folder(const std::string& path) {
 }  // namespace
 
 Result<std::unique_ptr<OutputFolder>> OutputFolder::create(const std::string& path, bool force,
-                                                           std::initializer_list<std::string_view> replaceable) {
+                                                           std::initializer_list<std::string_view> files) {
   std::string target = path;
   while (target.size() > 1 && target.back() == '/') target.pop_back();
   const bool exists = io::exists(target);
@@ -53,7 +54,7 @@ Result<std::unique_ptr<OutputFolder>> OutputFolder::create(const std::string& pa
     if (!io::is_directory(target)) return invalid_argument("{}: exists and is not a folder; it is not replaced", target);
     SF_ASSIGN(const std::vector<std::string> entries, io::list_directory(target));
     for (const std::string& entry : entries) {
-      if (std::find(replaceable.begin(), replaceable.end(), entry) == replaceable.end()) {
+      if (std::find(files.begin(), files.end(), entry) == files.end()) {
         return invalid_argument("{}: holds '{}', which is no earlier result; the folder is not replaced", target, entry);
       }
     }
@@ -61,17 +62,33 @@ Result<std::unique_ptr<OutputFolder>> OutputFolder::create(const std::string& pa
   std::string temporary;
   for (int i = 0; temporary.empty(); ++i) {
     const std::string candidate = fmt::format("{}.part-{}-{}", target, ::getpid(), i);
+    io::remember_temporary(candidate);
     if (::mkdir(candidate.c_str(), 0777) == 0) {
       temporary = candidate;
-    } else if (errno != EEXIST || i == 100) {
-      return io_error("{}: cannot make a folder beside it: {}", target, std::strerror(errno));
+      continue;
     }
+    const int error = errno;
+    io::forget_temporary(candidate);
+    if (error != EEXIST || i == 100) return io_error("{}: cannot make a folder beside it: {}", target, std::strerror(error));
   }
-  return std::unique_ptr<OutputFolder>(new OutputFolder(std::move(target), std::move(temporary), exists));
+  return std::unique_ptr<OutputFolder>(new OutputFolder(std::move(target), std::move(temporary), exists, files));
+}
+
+OutputFolder::OutputFolder(std::string path, std::string temporary, bool replace, std::initializer_list<std::string_view> files)
+    : path_(std::move(path)), temporary_(std::move(temporary)), replace_(replace) {
+  for (const std::string_view name : files) io::remember_temporary(files_.emplace_back(file(name)));
 }
 
 OutputFolder::~OutputFolder() {
-  if (!temporary_.empty()) remove_quietly(temporary_);
+  if (temporary_.empty()) return;
+  remove_quietly(temporary_);
+  forget();
+}
+
+void OutputFolder::forget() {
+  for (const std::string& name : files_) io::forget_temporary(name);
+  io::forget_temporary(temporary_);
+  temporary_.clear();
 }
 
 Status OutputFolder::commit() {
@@ -80,13 +97,13 @@ Status OutputFolder::commit() {
   // must still be free. File systems that know neither get a plain rename, which never replaces a folder that is not empty.
   const unsigned how = replace_ ? RENAME_EXCHANGE : RENAME_NOREPLACE;
   if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), how) == 0) {
-    if (!replace_) temporary_.clear();
+    if (!replace_) forget();
     return sync_folder(parent_of(path_));
   }
   if (errno == EINVAL || errno == ENOSYS) {
     if (replace_) remove_quietly(path_);
     if (::rename(temporary_.c_str(), path_.c_str()) == 0) {
-      temporary_.clear();
+      forget();
       return sync_folder(parent_of(path_));
     }
   }

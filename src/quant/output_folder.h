@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "swordfish/status.h"
 
@@ -13,10 +14,10 @@ namespace swordfish {
 class OutputFolder {
  public:
   // A new folder beside `path`, under a temporary name. Refuses (invalid_argument) when `path` exists; with `force`, an existing
-  // folder that holds nothing but `replaceable` files is replaced at commit.
+  // folder that holds nothing but files of the names in `files` is replaced at commit. `files`: all that will be written.
   static Result<std::unique_ptr<OutputFolder>> create(const std::string& path, bool force,
-                                                      std::initializer_list<std::string_view> replaceable);
-  ~OutputFolder();  // without commit(): nothing remains
+                                                      std::initializer_list<std::string_view> files);
+  ~OutputFolder();  // without commit(): nothing remains, nor after SIGINT, SIGTERM or SIGHUP
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
@@ -24,10 +25,12 @@ class OutputFolder {
   Status commit();
 
  private:
-  OutputFolder(std::string path, std::string temporary, bool replace)
-      : path_(std::move(path)), temporary_(std::move(temporary)), replace_(replace) {}
+  OutputFolder(std::string path, std::string temporary, bool replace, std::initializer_list<std::string_view> files);
+  void forget();
+
   std::string path_, temporary_;
-  bool replace_;  // an earlier result is there
+  bool replace_;                    // an earlier result is there
+  std::vector<std::string> files_;  // in the temporary folder
 };
 
 }  // namespace swordfish

@@ -75,6 +75,18 @@ def test_inspect_shows_unequal_globals(swordfish, data):
     assert any(row.get("global") for row in report["layers"])
 
 
+def test_inspect_tells_of_zeros_of_the_other_gptq_version(swordfish, data, tmp_path):
+    assert not any("zero points" in line for line in swordfish.json("inspect", data(GPTQ), "--values")["suspicious"])
+    other = tmp_path / "other"
+    shutil.copytree(data(GPTQ), other)
+    (other / "quantize_config.json").unlink(missing_ok=True)
+    config = json.loads((other / "config.json").read_text())
+    config["quantization_config"].update(sym=True, checkpoint_format="gptq_v2", format="gptq_v2")
+    (other / "config.json").write_text(json.dumps(config))
+    found = swordfish.json("inspect", other, "--values")["suspicious"]
+    assert any(".qzeros" in line and "gptq v1" in line for line in found), found
+
+
 def test_inspect_prints_what_could_be_read_then_refuses(swordfish, data, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(data(GPTQ), broken)
@@ -187,6 +199,34 @@ def test_killed_pack_leaves_nothing(swordfish, tmp_path, signal_number):
         if left:  # it had finished: then it is whole
             assert swordfish("inspect", out / "p.safetensors")[0] == 0
             os.remove(out / "p.safetensors")
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("force", [False, True])
+def test_killed_quantize_leaves_nothing(swordfish, tmp_path, signal_number, force):
+    """Nothing beside the whole result, or, with --force, beside the earlier one."""
+    source = tmp_path / "src"
+    source.mkdir()
+    swordfish_quantizable(source, 2048, 4096, 4)
+    out = tmp_path / "out"
+    out.mkdir()
+    args = [swordfish.path, "quantize", str(source), "-o", str(out / "q"), "--scheme", "int4"]
+    if force:
+        assert subprocess.run(args, stdout=subprocess.DEVNULL).returncode == 0
+    killed_at_work = 0
+    for delay in (0.0, 0.0, 0.01, 0.03):
+        process = subprocess.Popen([*args, "--force"], stdout=subprocess.DEVNULL)
+        while process.poll() is None and not any(".part-" in name for name in os.listdir(out)):
+            time.sleep(0.001)
+        time.sleep(delay)
+        killed_at_work += process.poll() is None
+        process.send_signal(signal_number)
+        process.wait()
+        left = os.listdir(out)
+        assert left == ["q"] if force else left in ([], ["q"]), left
+        if left:
+            assert swordfish("inspect", out / "q")[0] == 0
+    assert killed_at_work > 0
 
 
 def swordfish_quantizable(folder, n, k, layers):
