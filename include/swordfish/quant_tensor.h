@@ -81,6 +81,7 @@ struct QuantTensor {
   Plane offsets;  // [n, rows] f16, bf16 or f32 real offsets, or absent (then `zero` is 0)
   Global global;
 
+  std::string note;  // what a user should know about the stored values though it is no reason to refuse them; usually empty
   std::vector<std::shared_ptr<const void>> keep_alive;  // what the planes point into
 
   std::int64_t row(std::int64_t kk) const { return row_of_k.empty() ? kk / group_size : row_of_k[static_cast<std::size_t>(kk)]; }

@@ -32,6 +32,7 @@ Status scan_values(const Checkpoint& checkpoint, std::size_t index, std::vector<
     Result<QuantTensor> loaded = checkpoint.load(index, expert);
     if (!loaded.ok()) return loaded.status();
     const QuantTensor& t = *loaded;
+    if (!t.note.empty()) findings.push_back(fmt::format("{}: {}", info.name, t.note));
     const std::string who = info.experts ? fmt::format("{}[{}]", info.name, expert) : info.name;
     float largest = 0;
     for (std::int64_t n = 0; n < t.n; ++n)
@@ -230,7 +231,7 @@ void add_inspect(CLI::App& app, int& exit) {
   auto state = std::make_shared<Inspect>(exit);
   add_input(*command, state->input, false);
   add_format(*command, state->format);
-  command->add_flag("--values", state->values, "Also read and scan every value (NaN, huge scales, g_idx)");
+  command->add_flag("--values", state->values, "Also read and scan every value (NaN, huge scales, zero points, g_idx)");
   command->footer("Example: swordfish inspect Llama-3-8B-GPTQ --values --format json");
   command->callback([state] { state->run(); });
 }

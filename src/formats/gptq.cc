@@ -65,6 +65,7 @@ struct Loader {
     SF_ASSIGN(const Buffer zero_words, container->read(qzeros));
     SF_ASSIGN(GptqZeros zeros, decode_gptq_zeros(*container, qzeros, zero_words.data(), t.rows, info.n, bits, zero_rule));
     t.zero = zeros.constant;
+    t.note = std::move(zeros.note);
     if (!zeros.plane.empty()) {
       auto plane = std::make_shared<const Buffer>(std::move(zeros.plane));
       const std::int64_t zero_size = zeros.type == DType::i16 ? 2 : 1;

@@ -53,7 +53,14 @@ Result<GptqZeros> decode_gptq_zeros(const Container& container, const Tensor& te
     // The value of the other version is accepted, since the true zero is known; a mixture of both is not.
     const bool known = lanes[0] == middle || lanes[0] == middle - 1;
     const std::size_t at = known ? differs(lanes[0]) : 0;
-    if (known && at == count) return zeros;
+    if (known && at == count) {
+      if (lanes[0] != stored_middle) {
+        zeros.note =
+            fmt::format("tensor '{}': the stored zero points are {}, which {} would write for {}; sym is true, so {} is meant",
+                        printable(tensor.name), lanes[0], rule.version == GptqVersion::v1 ? "gptq_v2" : "gptq v1", middle, middle);
+      }
+      return zeros;
+    }
     return malformed("{}: tensor '{}': sym is true, but the stored zero point at index {} is {}; expected {} throughout ({})",
                      container.path_of(tensor), printable(tensor.name), at, lanes[at], known ? int{lanes[0]} : stored_middle,
                      rule.version == GptqVersion::v1 ? "checkpoint_format gptq" : "checkpoint_format gptq_v2");

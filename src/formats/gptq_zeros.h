@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "checkpoint/container.h"
 #include "swordfish/checkpoint.h"
@@ -26,6 +27,7 @@ struct GptqZeros {
   int constant = 0;  // when `plane` is empty
   Buffer plane;      // [groups, n] u8, or i16 where an 8-bit zero point is 256
   DType type = DType::u8;
+  std::string note;  // sym is true, but the stored values are those of the other version
 };
 
 // `data`: the words of `tensor` (qzeros), [groups, words] with words = ceil(n·bits/32). Rows 40 and 41.

@@ -186,6 +186,21 @@ Status check_global_shape(const Container& container, const Tensor& global, std:
                    shape_text(shape));
 }
 
+// The tensor of the global scale, the last of `leaves`; null where the scheme has none.
+Result<const Tensor*> find_global(const Container& container, const Algo& algo, const std::string& module,
+                                  std::initializer_list<std::string> leaves, std::int64_t experts) {
+  const std::string& scale_2 = *(leaves.end() - 1);
+  if (!algo.has_global) {
+    const Tensor* global = container.find(scale_2);
+    if (!global) return global;
+    return malformed("{}: tensor '{}': quant_algo {} has no global scale", container.path_of(*global), printable(scale_2),
+                     algo.name);
+  }
+  SF_ASSIGN(const Tensor* global, require_tensor(container, module, scale_2, leaves));
+  SF_TRY(check_global_shape(container, *global, experts));
+  return global;
+}
+
 Result<FormatLayer> dense_layer(const FormatContext& context, const Rules& rules, const std::string& module) {
   const Container& container = *context.container;
   const std::string weight = module + ".weight", scale = module + ".weight_scale", scale_2 = module + ".weight_scale_2";
@@ -197,13 +212,7 @@ Result<FormatLayer> dense_layer(const FormatContext& context, const Rules& rules
   Fp4Matrix m;
   SF_ASSIGN(m.codes, require_tensor(container, module, weight, {weight, scale, scale_2}));
   SF_ASSIGN(m.scales, require_tensor(container, module, scale, {weight, scale, scale_2}));
-  if (algo->has_global) {
-    SF_ASSIGN(m.global, require_tensor(container, module, scale_2, {weight, scale, scale_2}));
-    SF_TRY(check_global_shape(container, *m.global, 0));
-  } else if (const Tensor* global = container.find(scale_2)) {
-    return malformed("{}: tensor '{}': quant_algo {} has no global scale", container.path_of(*global), printable(scale_2),
-                     algo->name);
-  }
+  SF_ASSIGN(m.global, find_global(container, *algo, module, {weight, scale, scale_2}, 0));
   SF_TRY(require_type(container, *m.codes, {DType::u8, DType::f4}));
   SF_TRY(check_scale_type(container, *m.scales, *algo));
   if (m.codes->shape.size() != 2) {
@@ -243,10 +252,7 @@ Result<FormatLayer> stacked_layer(const FormatContext& context, const Rules& rul
   m.info.experts = m.codes->shape[0];
   m.info.k = 2 * m.codes->shape[1];
   m.info.n = m.codes->shape[2];
-  if (algo->has_global) {
-    SF_ASSIGN(m.global, require_tensor(container, name, scale_2, {name, scale, scale_2}));
-    SF_TRY(check_global_shape(container, *m.global, m.info.experts));
-  }
+  SF_ASSIGN(m.global, find_global(container, *algo, name, {name, scale, scale_2}, m.info.experts));
   SF_TRY(check_k(container, *m.codes, name, m.info.k, *algo));
   SF_TRY(require_shape(container, *m.scales, {m.info.experts, m.info.k / algo->block, m.info.n},
                        shape_formula("E, ", algo->block, ", N")));
