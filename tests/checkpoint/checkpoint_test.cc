@@ -23,6 +23,12 @@ TEST(Checkpoint, FoldersFilesAndStrangers) {
   EXPECT_TRUE(Checkpoint::open(folder.path() + "///").ok());
   EXPECT_TRUE(Checkpoint::open(folder.path() + "/model.safetensors").ok());
   EXPECT_EQ(Checkpoint::open(folder.path() + "/nothing").status().code(), Code::io);
+  const TempFolder packed;
+  const std::string header = R"({"__metadata__":{"swordfish.layout":"mma64/1"}})";
+  packed.write("model.safetensors", raw(std::vector<std::uint64_t>{header.size()}) + header);
+  const Status not_a_checkpoint = Checkpoint::open(packed.root()).status();
+  EXPECT_EQ(not_a_checkpoint.code(), Code::invalid_argument);
+  EXPECT_NE(not_a_checkpoint.message().find("packed weights"), std::string::npos) << not_a_checkpoint.message();
   folder.write_config("notes.txt", "hello");
   expect_refused(Checkpoint::open(folder.path() + "/notes.txt").status(), {"notes.txt", "GGUF", ".safetensors"});
 }
@@ -49,6 +55,29 @@ TEST(Checkpoint, ListsWhatItFinds) {
   EXPECT_EQ(checkpoint->load(0, 1).status().code(), Code::invalid_argument);
   EXPECT_EQ(checkpoint->load_bias(0, -1).status().code(), Code::invalid_argument);
   EXPECT_TRUE(checkpoint->read(checkpoint->tensors()[0]).ok());
+  TensorInfo stranger = checkpoint->tensors()[0];
+  stranger.name = "stranger";
+  EXPECT_EQ(checkpoint->read(stranger).status().code(), Code::invalid_argument);
+}
+
+// Exports with tied embeddings leave lm_head out or not, and say so or not: the tensors decide.
+TEST(Checkpoint, TiedHeadsAreWhatTheTensorsSay) {
+  for (const char* tied : {"true", "false"}) {
+    for (const std::string_view head : {"", "plain", "quantized"}) {
+      std::vector<TestTensor> tensors;
+      add(tensors, "model.layers.0.mlp.down_proj");
+      tensors.push_back(plain("model.embed_tokens", 16, 64));
+      if (head == "plain") tensors.push_back(plain("lm_head", 16, 64));
+      if (head == "quantized") add(tensors, "lm_head");
+      const ModelFolder folder(kConfig, tensors);
+      folder.write_config("config.json",
+                          "{\"tie_word_embeddings\":" + std::string(tied) + ",\"quantization_config\":" + kConfig + "}");
+      const auto checkpoint = Checkpoint::open(folder.path());
+      ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+      EXPECT_EQ(checkpoint->layers().size(), head == "quantized" ? 2u : 1u);
+      EXPECT_EQ(checkpoint->unquantized().size(), head == "plain" ? 2u : 1u);
+    }
+  }
 }
 
 TEST(Checkpoint, PartialKeepsWhatIsSound) {
@@ -111,6 +140,17 @@ TEST(Checkpoint, Row42Experts) {
   expect_refused(ModelFolder(kConfig, model(3, 1)).status(), {"model.layers.0.mlp.experts", "expert 1 is missing", "3 experts"});
   expect_refused(ModelFolder(kConfig, model(3, 0)).status(), {"expert 0 is missing"});
   expect_refused(ModelFolder(kConfig, model(3, -1, 24)).status(), {"expert 1", "[24, 64]", "[16, 64]"});
+  // The same N, but another K, or other zero points.
+  for (const bool other_k : {true, false}) {
+    auto mixed = model(3, 1);
+    for (const char* leaf : {"gate_proj", "up_proj", "down_proj"}) {
+      const IntMatrix m = random_matrix(16, other_k ? 96 : 64, 32, 4, other_k ? 8 : 3, 1);
+      append(mixed, gptq_tensors(moe + "1." + leaf, m, [](int z) { return z - 1; }));
+    }
+    const std::string rule = kConfig.substr(0, kConfig.size() - 1) + ",\"dynamic\":{\".*experts.1\":{\"sym\":false}}}";
+    expect_refused(ModelFolder(other_k ? kConfig : rule, mixed).status(),
+                   {"differ", "expert 1", other_k ? "[16, 96]" : "asymmetric"});
+  }
   auto leaf = model(3, -1);
   for (const char* name : {"qweight", "qzeros", "scales", "g_idx"}) drop(leaf, "experts.2.down_proj." + std::string(name));
   expect_refused(ModelFolder(kConfig, leaf).status(), {"expert 2 is missing", "experts.2.down_proj"});

@@ -171,6 +171,12 @@ TEST_F(GgufTest, Row19Counts) {
   EXPECT_THAT(counts(std::uint64_t{1} << 60, 0), HasSubstr("tensor count 1152921504606846976 cannot be: remaining are 100 bytes"));
 }
 
+TEST_F(GgufTest, Row19CutAnywhere) {
+  const std::string whole = Gguf().key("n", 4, u32(7)).key("list", 9, u32(5) + u64(2) + u64(1)).tensor("t", {32}, 2, 0, 18).bytes();
+  ASSERT_EQ(error_of(whole), "");
+  for (std::size_t size = 0; size < whole.size(); ++size) EXPECT_NE(error_of(whole.substr(0, size)), "") << size;
+}
+
 TEST_F(GgufTest, Row19KeysAndValues) {
   EXPECT_THAT(error_of(Gguf().key("k", 8, u64(std::uint64_t{1} << 63) + "abc")),
               AllOf(HasSubstr("key 'k': string length 9223372036854775808"), HasSubstr("remaining: 3 bytes")));

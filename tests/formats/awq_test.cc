@@ -61,6 +61,13 @@ TEST(Awq, Rows23To25) {
   }
   refuse(config(",\"backend\":\"llm-awq\""), {"backend", "llm-awq"});
   refuse(config(",\"format\":\"gemv\""), {"version", "format", "gemv"});  // the two must agree
+  refuse(config(",\"pack_dtype\":\"int64\""), {"pack_dtype", "int64"});
+  refuse(config(",\"rotation\":\"hadamard\""), {"rotation"});
+  refuse(config(",\"dynamic\":{\"-:.*down_proj\":{}}"), {kModule, "excludes", "dynamic"});
+  for (const char* same :
+       {"{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32,\"version\":\"exllama\"}",
+        "{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32,\"backend\":\"autoawq\",\"pack_dtype\":\"Int32\"}"})
+    EXPECT_TRUE(ModelFolder(same, model()).status().ok()) << same;
   for (const int bits : {2, 3, 8}) {
     refuse("{\"quant_method\":\"awq\",\"group_size\":32,\"bits\":" + std::to_string(bits) + "}",
            {"bits " + std::to_string(bits), "4"});
@@ -87,6 +94,23 @@ TEST(Awq, Rows32To36) {
   auto gemv = model();
   find(gemv, "scales").shape = {16, 2};
   expect_refused(ModelFolder(config(), gemv).status(), {kModule + ".scales", "[2, 16]", "[16, 2]"});
+  for (const char* leaf : {"qweight", "qzeros"}) {
+    auto wrong = model();
+    find(wrong, leaf).dtype = "F32";
+    expect_refused(ModelFolder(config(), wrong).status(), {kModule + "." + leaf, "expected I32", "found F32"});
+  }
+  for (const auto& [rows, bytes] : {std::pair<std::vector<std::int64_t>, std::size_t>{{128}, 512}, {{0, 2}, 0}, {{64, 0}, 0}}) {
+    auto wrong = model();
+    find(wrong, "qweight") = {kModule + ".qweight", "I32", rows, std::string(bytes, '\0')};
+    expect_refused(ModelFolder(config(), wrong).status(), {kModule + ".qweight", "[K, N/8]", shape_text(rows)});
+  }
+  auto bias = model();
+  bias.push_back({kModule + ".bias", "I32", {16}, std::string(64, '\0')});
+  expect_refused(ModelFolder(config(), bias).status(), {kModule + ".bias", "I32"});
+  find(bias, "bias") = {kModule + ".bias", "F16", {8}, std::string(16, '\0')};
+  expect_refused(ModelFolder(config(), bias).status(), {kModule + ".bias", "[16]", "[8]"});
+  find(bias, "bias") = {kModule + ".bias", "F16", {16}, std::string(32, '\x3c')};
+  EXPECT_TRUE(ModelFolder(config(), bias).status().ok());
   auto both = model();
   both.push_back(plain(kModule, 16, 64));
   expect_refused(ModelFolder(config(), both).status(), {kModule + ".weight", "both"});

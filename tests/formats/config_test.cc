@@ -96,6 +96,9 @@ TEST(Config, NothingToRead) {
   const TempFolder dense;
   dense.write("config.json", "{\"model_type\":\"llama\"}");
   expect_refused(read_config(dense.root()).status(), {"config.json", "quantization_config"});
+  const TempFolder list;
+  list.write("config.json", "[" + kGptq + "]");
+  expect_refused(read_config(list.root()).status(), {"config.json", "object", "array"});
   const TempFolder broken;
   broken.write("config.json", "bits = 4");
   expect_refused(read_config(broken.root()).status(), {"config.json", "JSON"});

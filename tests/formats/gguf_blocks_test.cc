@@ -232,6 +232,18 @@ TEST_F(GgufBlocks, StackedExperts) {
   EXPECT_EQ(checkpoint->load(0, -1).status().code(), Code::invalid_argument);
 }
 
+// q, k and v of one layer often differ in type; then they stay apart.
+TEST_F(GgufBlocks, PartsOfDifferentTypesStayApart) {
+  const auto matrix = [&](const std::string& name, const Type& t) {
+    return TestBlocks{
+        "blk.0." + name + ".weight", static_cast<std::uint32_t>(t.type), {256, 4}, blocks(t, 4 * 256 / t.elements, 6)};
+  };
+  const auto checkpoint = open(keys(), {matrix("attn_q", kTypes[0]), matrix("attn_k", kTypes[0]), matrix("attn_v", kTypes[2])});
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  ASSERT_EQ(checkpoint->layers().size(), 3u);
+  for (const LayerInfo& info : checkpoint->layers()) EXPECT_EQ(info.fused_into, "");
+}
+
 TEST_F(GgufBlocks, Nvfp4Globals) {
   const Type& t = kTypes[9];
   const std::string bytes = blocks(t, 4, 5);

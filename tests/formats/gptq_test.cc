@@ -1,10 +1,14 @@
 // GPTQ reader: values, both versions of zero points, act-order, rules of `dynamic`, and the refusals of formats.md section 9.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "formats/integer_models.h"
 
 namespace swordfish {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 const std::string kModule = "model.layers.0.mlp.down_proj";
 
@@ -49,6 +53,20 @@ TEST(Gptq, SymmetricZeros) {
     ASSERT_TRUE(checkpoint.ok());
     EXPECT_FALSE(bool(checkpoint->load(0)->zeros));
   }
+}
+
+// Zeros of the other version load, since sym says what they are, but whoever looks is told.
+TEST(Gptq, SymmetricZerosOfTheOtherVersionAreNoted) {
+  const IntMatrix m = random_matrix(16, 64, 32, 4, 8, 6);
+  const auto note = [&](const char* more, int (*stored)(int)) {
+    const ModelFolder folder(config(more), gptq_tensors(kModule, m, stored));
+    return Checkpoint::open(folder.path()).value().load(0).value().note;
+  };
+  EXPECT_EQ(note(",\"sym\":true", v1), "");
+  EXPECT_EQ(note(",\"sym\":true,\"checkpoint_format\":\"gptq_v2\"", v2), "");
+  EXPECT_EQ(note("", v1), "");
+  EXPECT_THAT(note(",\"sym\":true", v2), AllOf(HasSubstr(kModule + ".qzeros"), HasSubstr("are 8"), HasSubstr("gptq_v2")));
+  EXPECT_THAT(note(",\"sym\":true,\"checkpoint_format\":\"gptq_v2\"", v1), AllOf(HasSubstr("are 7"), HasSubstr("gptq v1")));
 }
 
 TEST(Gptq, Row40SymmetricWithOtherZeros) {

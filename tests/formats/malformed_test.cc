@@ -43,7 +43,7 @@ bool mentions(const simdjson::dom::element& entry, std::string_view key, std::st
 
 TEST(Malformed, EveryCaseOfTheManifest) {
   const std::string script = SWORDFISH_SHARED "/fixtures/make_malformed.py";
-  if (!std::filesystem::exists(script)) return;
+  if (!std::filesystem::exists(script)) GTEST_SKIP() << "not there: " << script;
   const TempFolder temp;
   const std::string out = temp.path("cases");
   const std::string command = "python3 '" + script + "' '" + out + "' > /dev/null";

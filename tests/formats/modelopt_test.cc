@@ -221,12 +221,25 @@ TEST_F(ModeloptStacked, Refusals) {
   expect(without(stack(), "_weight_scale_2"), "missing");
   expect(without(stack(), "gate_up_proj"), "missing");
   expect(stack({2}), "shape");
+  auto mx = stack();  // e8m0 scales know no global
+  mx[1] = {mx[1].name, "U8", {kExperts, kK / 32, kN}, std::string(kExperts * kK / 32 * kN, '\x7f')};
+  EXPECT_THAT(refusal(mx, R"("quant_algo":"mxfp4")"), AllOf(HasSubstr("_weight_scale_2"), HasSubstr("has no global scale")));
+  EXPECT_EQ(refusal(without(mx, "_weight_scale_2"), R"("quant_algo":"mxfp4")"), "");
   auto rows_first = stack();  // not transposed
   rows_first[1].shape = {kExperts, kN, kK / 16};
   expect(rows_first, "[E, K/16, N] = [3, 4, 10], found [3, 10, 4]");
   auto plain = without(without(stack(), "_weight_scale"), "_weight_scale_2");
   plain[0].dtype = "I8";
   EXPECT_THAT(refusal({plain[0], nvfp4()[0], nvfp4()[1], nvfp4()[2]}), "");  // another type: no FP4 stack
+  const auto changed = [&](std::size_t index, const std::string& type, std::vector<std::int64_t> shape, std::size_t bytes) {
+    auto tensors = stack();
+    tensors[index] = {tensors[index].name, type, std::move(shape), std::string(bytes, '\x38')};
+    return tensors;
+  };
+  expect(changed(0, "I8", {kExperts, kK / 2, kN}, kExperts * kK / 2 * kN), "expected U8, found I8");
+  expect(changed(1, "BF16", {kExperts, kK / 16, kN}, 2 * kExperts * kK / 16 * kN), "found BF16");
+  expect(changed(0, "U8", {kExperts, 28, kN}, kExperts * 28 * kN), "K = 56 is not");
+  expect(changed(0, "U8", {0, kK / 2, kN}, 0), "[0, 32, 10]");
   auto rank = stack();
   rank[0].shape = {kExperts * kK / 2, kN};
   expect(rank, "rank");
@@ -350,7 +363,9 @@ TEST_F(Modelopt, MixedPrecision) {
   EXPECT_THAT(refusal(nvfp4(other), layers(nv)), AllOf(HasSubstr(other), HasSubstr("quantized_layers")));
   EXPECT_THAT(refusal(nvfp4(), layers("\"" + std::string(kModule) + R"(":{"quant_algo":"NVFP4","group_size":32})")),
               HasSubstr("group_size 32"));
-  EXPECT_THAT(refusal(nvfp4(), R"("quant_algo":"MIXED_PRECISION")"), HasSubstr("quantized_layers"));
+  EXPECT_THAT(refusal(nvfp4(), R"("quant_algo":"MIXED_PRECISION")"), HasSubstr("without quantized_layers"));
+  EXPECT_THAT(refusal(nvfp4(), layers("\"" + std::string(kModule) + R"(":{"group_size":16})")),
+              AllOf(HasSubstr("quantized_layers"), HasSubstr("'quant_algo' (string) is missing")));
   EXPECT_THAT(
       refusal({{other + ".weight", "BF16", {2, 2}, std::string(8, 'a')}}, layers("\"" + other + R"(":{"quant_algo":"NVFP4"})")),
       AllOf(HasSubstr(other), HasSubstr("plain weight")));

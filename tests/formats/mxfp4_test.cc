@@ -121,6 +121,12 @@ TEST_F(Mxfp4, GptOssRefusals) {
   t = gptoss();
   t[0].shape = {kExperts, kRows, kBlocks * 16};
   expect(t, "shape");
+  for (const std::vector<std::int64_t>& empty : {std::vector<std::int64_t>{0, kRows, kBlocks, 16}, {kExperts, kRows, 0, 16}}) {
+    t = gptoss();
+    t[0] = {t[0].name, "U8", empty, ""};
+    t[1] = {t[1].name, "U8", {empty[0], empty[1], empty[2]}, ""};
+    expect(t, empty[0] == 0 ? "[0, 6, 3, 16]" : "K is 0");
+  }
   t = gptoss();
   t[1].shape = {kExperts, kBlocks, kRows};
   expect(t, "= [2, 6, 3], found [2, 3, 6]");
@@ -137,19 +143,30 @@ TEST_F(Mxfp4, GptOssRefusals) {
   t[1].bytes[4] = '\x00';  // 2^-127, used for blocks of zeros
   EXPECT_EQ(refusal(t), "");
   EXPECT_THAT(refusal({{"lm_head.weight", "BF16", {1, 1}, "ab"}}), HasSubstr("_blocks"));
+  for (const auto& [type, rows, word] : {std::tuple{"BF16", kRows - 1, "[2, 5]"}, {"I16", std::int64_t{kRows}, "I16"}}) {
+    t = gptoss();
+    t.push_back({stem + "_bias", type, {kExperts, rows}, std::string(static_cast<std::size_t>(2 * kExperts * rows), '\0')});
+    EXPECT_THAT(open(t)->load_bias(0, 1).status().message(), AllOf(HasSubstr(stem + "_bias"), HasSubstr(word)));
+  }
 }
 
 TEST_F(Mxfp4, DeepSeekExperts) {
   auto tensors = deepseek();
   tensors.push_back({"layers.0.attn.wq_a.weight", "F8_E4M3", {2, 2}, "abcd"});
   tensors.push_back({"layers.0.attn.wq_a.scale", "F8_E8M0", {1, 1}, "a"});
+  for (const std::string module : {"layers.0.ffn.shared_experts.w1", "layers.1.ffn.experts.0.w1"}) {  // experts in FP8
+    tensors.push_back({module + ".weight", "F8_E4M3", {2, 2}, "abcd"});
+    tensors.push_back({module + ".scale", "F8_E8M0", {1, 1}, "a"});
+  }
   const auto checkpoint = open(tensors, kDeepSeek);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
   ASSERT_EQ(checkpoint->layers().size(), 1u);
   EXPECT_EQ(checkpoint->layers()[0].name, "layers.0.ffn.experts.0.w1");
   EXPECT_EQ(checkpoint->layers()[0].experts, 0);
   expect_values(*checkpoint->load(0), tensors[0].bytes, tensors[1].bytes, 0);
-  EXPECT_THAT(checkpoint->not_packed(), ElementsAre("layers.0.attn.wq_a.weight: F8_E4M3"));
+  EXPECT_THAT(checkpoint->not_packed(),
+              ElementsAre("layers.0.attn.wq_a.weight: F8_E4M3", "layers.0.ffn.shared_experts.w1.weight: F8_E4M3",
+                          "layers.1.ffn.experts.0.w1.weight: F8_E4M3"));
 }
 
 TEST_F(Mxfp4, DeepSeekRefusals) {
@@ -161,6 +178,18 @@ TEST_F(Mxfp4, DeepSeekRefusals) {
   t = deepseek();
   t[0].shape = {kRows * kK / 16, 8};
   EXPECT_THAT(refusal(t, kDeepSeek), HasSubstr("K = 16 is not"));
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{kRows * kK / 2}, {kRows, 0}}) {
+    t = deepseek();
+    t[0].shape = shape;
+    t[0].bytes.resize(shape.size() == 1 ? t[0].bytes.size() : 0);
+    EXPECT_THAT(refusal(t, kDeepSeek), HasSubstr(shape.size() == 1 ? "rank" : "K = 0 is not"));
+  }
+  t = deepseek();
+  t[0].dtype = "U8";
+  EXPECT_THAT(refusal(t, kDeepSeek), HasSubstr("expected I8, found U8"));
+  t = deepseek();
+  t[1].dtype = "U8";
+  EXPECT_THAT(refusal(t, kDeepSeek), HasSubstr("expected F8_E8M0, found U8"));
   t = deepseek();
   t[1].bytes[1] = '\xff';
   EXPECT_THAT(refusal(t, kDeepSeek), AllOf(HasSubstr("w1.scale"), HasSubstr("index 1 ")));

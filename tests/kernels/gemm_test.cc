@@ -74,7 +74,7 @@ void check_bound(const Weight& w, const std::vector<double>& y, const Expected& 
 // Weights of every code type, zero kind and scale type, with all kinds of groups.
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
-  const std::vector<std::int64_t> groups = {16, 32, 48, 64, 128, 0};
+  const std::vector<std::int64_t> groups = {16, 32, 48, 64, 96, 128, 0};
   std::size_t turn = 0;
   for (const CodeType code : {CodeType::int4, CodeType::int8}) {
     for (const Zeros zeros : {Zeros::constant, Zeros::u8, Zeros::i16, Zeros::offsets}) {
@@ -406,21 +406,84 @@ TEST(Gemm, ManyThreadsShareOneContext) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Shapes from the field: K without a common factor with any tile, N below and between blocks.
+// Shapes from the field: K without a common factor with any tile, partial groups, N below and between blocks.
 TEST(Gemm, ShapesOfTheField) {
   Context context(2);
   unsigned turn = 400;
-  for (const std::int64_t k : {10944, 2880, 1368, 232, 3696}) {
-    for (const std::int64_t n : {344, 100, 8}) {
-      Shape s;
-      s.k = k;
-      s.part_n = {n};
-      s.zeros = turn % 2 ? Zeros::u8 : Zeros::constant;
-      const Weight w(s, ++turn);
-      for (const std::int64_t m : {1, 8, 17}) {
-        const auto x = gaussian(m * k, DType::bf16, turn);
-        check_bound(w, run(context, w, m, x, {}), expect(w, m, x, DType::bf16), DType::f32, {}, s.text());
+  std::vector<std::array<std::int64_t, 2>> shapes = {{96, 344}, {192, 100}, {704, 344}, {256, 464}, {256, 928}, {256, 1368}};
+  for (const std::int64_t k : {10944, 2880, 1368, 232, 3696})
+    for (const std::int64_t n : {344, 100, 8}) shapes.push_back({k, n});
+  for (const auto& [k, n] : shapes) {
+    Shape s;
+    s.k = k;
+    s.part_n = {n};
+    s.zeros = turn % 2 ? Zeros::u8 : Zeros::constant;
+    const Weight w(s, ++turn);
+    for (const std::int64_t m : {1, 8, 17}) {
+      const auto x = gaussian(m * k, DType::bf16, turn);
+      check_bound(w, run(context, w, m, x, {}), expect(w, m, x, DType::bf16), DType::f32, {}, s.text());
+    }
+  }
+}
+
+// Tensor parallelism along K: equal cuts, also inside a group, and of act-order weights; the shards' products add up to the whole.
+TEST(Gemm, ShardsOfKAddUpToTheWhole) {
+  Context context(2);
+  for (const bool act_order : {false, true}) {
+    Shape s;
+    s.k = act_order ? 1024 : 29568;  // 29568 / 8 = 28.875 groups of 128
+    s.part_n = {72};
+    s.zeros = Zeros::u8;
+    s.act_order = act_order;
+    s.exact = true;
+    const Weight w(s, act_order ? 41 : 40);
+    const std::int64_t n = w.n(), m = 3;
+    std::mt19937 random(42);
+    std::vector<std::uint16_t> x(static_cast<std::size_t>(m * s.k));
+    for (auto& v : x) v = to_bits(DType::bf16, static_cast<float>(static_cast<int>(random() % 7) - 3));
+    const auto whole = expect(w, m, x, DType::bf16);
+    for (const std::int64_t shards : {2, 4, 8}) {
+      const std::int64_t k = s.k / shards;
+      std::vector<double> sum(static_cast<std::size_t>(m * n), 0.0);
+      for (std::int64_t shard = 0; shard < shards; ++shard) {
+        const PackedWeight part = pack(slice(w.tensors[0], 0, n, 1, shard * k, k).value(), 2).value();
+        std::vector<std::uint16_t> columns;
+        for (std::int64_t r = 0; r < m; ++r)
+          columns.insert(columns.end(), x.begin() + r * s.k + shard * k, x.begin() + r * s.k + (shard + 1) * k);
+        const auto y = run(context, part.view, m, columns, {});
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += y[i];
       }
+      EXPECT_EQ(sum, whole.y) << shards << " shards" << (act_order ? ", act-order" : "");
+    }
+  }
+}
+
+// A tiny global on the largest block scales, and scales of hundreds: nothing may overflow in 16 bits on the way.
+TEST(Gemm, ExtremeScalesAndGlobalsStayFinite) {
+  Context context(2);
+  Shape nvfp4;
+  nvfp4.code = CodeType::fp4;
+  nvfp4.scale_type = DType::f8_e4m3;
+  nvfp4.group = 16;
+  nvfp4.k = 4096;
+  nvfp4.scale_value = 448;
+  nvfp4.global_value = 0x1p-14f;
+  Shape large;
+  large.k = 2880;
+  large.group = 32;
+  large.scale_value = 600;
+  for (const Shape& s : {nvfp4, large}) {
+    const Weight w(s, 43);
+    const std::int64_t m = 9;
+    auto x = gaussian(m * s.k, DType::f16, 44);
+    for (auto& v : x) v = to_bits(DType::f16, 3 * from_bits(DType::f16, v));
+    const auto e = expect(w, m, x, DType::f16);
+    for (const char* kernel : {"cpu_decode", "cpu_gemm", "reference"}) {
+      const std::int64_t rows = kernel[4] == 'd' ? 8 : m;
+      const auto few = std::vector<std::uint16_t>(x.begin(), x.begin() + rows * s.k);
+      check_bound(w, run(context, w, rows, few, {kernel, DType::f16, DType::f32}), e, DType::f32, {}, kernel);
+      if (s.global_value == 0) continue;  // 600 · 15 · 3 · √2880 is beyond fp16
+      check_bound(w, run(context, w, rows, few, {kernel, DType::f16, DType::f16}), e, DType::f16, {}, kernel);
     }
   }
 }

@@ -35,6 +35,7 @@ struct Shape {
   bool act_order = false;
   bool globals = false;
   bool exact = false;
+  float scale_value = 0, global_value = 0;  // for every scale and global; 0: random ones
 
   std::string text() const {
     std::string s = std::string(name(code)) + " zeros " + std::to_string(static_cast<int>(zeros)) + " scales " +
@@ -132,7 +133,9 @@ class Weight {
     if (s.zeros == Zeros::i16)
       t.zeros = plane(DType::i16, n, t.rows, t, [&] { return static_cast<float>(random_() % (top + 2u)); });
     if (s.zeros == Zeros::offsets) t.offsets = plane(s.offset_type, n, t.rows, t, [&] { return offset(); });
-    if (s.globals) {
+    if (s.global_value != 0) {
+      t.global.value = s.global_value;
+    } else if (s.globals) {
       t.global.value = s.exact ? std::ldexp(1.0f, part - 1) : 0.37f * static_cast<float>(part + 1);
       t.global.op = part % 2 ? Global::Op::divide : Global::Op::multiply;
     }
@@ -140,6 +143,7 @@ class Weight {
   }
 
   float scale() {
+    if (shape.scale_value != 0) return shape.scale_value;
     if (shape.exact || shape.scale_type == DType::f8_e8m0) return std::ldexp(1.0f, static_cast<int>(random_() % 4) - 2);
     return 0.01f + 0.05f * std::uniform_real_distribution<float>(0, 1)(random_);
   }
@@ -188,11 +192,11 @@ struct Call {
 };
 
 // x[m][k] as stored bits; y as fp64 (exact). Checks that nothing outside [m, n] is written and that no gap of x is read.
-inline std::vector<double> run(Context& context, const Weight& w, std::int64_t m, const std::vector<std::uint16_t>& x,
+inline std::vector<double> run(Context& context, const PackedView& w, std::int64_t m, const std::vector<std::uint16_t>& x,
                                const Call& c, const std::vector<float>& bias = {}, std::string* chosen = nullptr) {
-  const std::int64_t n = w.n(), k = w.k(), ldx = k + c.pad_x, ldy = n + c.pad_y;
+  const std::int64_t n = w.n, k = w.k, ldx = k + c.pad_x, ldy = n + c.pad_y;
   Problem p;
-  p.weight = &w.packed.view;
+  p.weight = &w;
   p.m = m;
   p.x_type = c.x_type;
   p.y_type = c.y_type;
@@ -241,6 +245,10 @@ inline std::vector<double> run(Context& context, const Weight& w, std::int64_t m
   }
   EXPECT_TRUE(clean) << "wrote outside of y";
   return y;
+}
+inline std::vector<double> run(Context& context, const Weight& w, std::int64_t m, const std::vector<std::uint16_t>& x,
+                               const Call& c, const std::vector<float>& bias = {}, std::string* chosen = nullptr) {
+  return run(context, w.packed.view, m, x, c, bias, chosen);
 }
 
 }  // namespace swordfish::test

@@ -87,7 +87,21 @@ TEST(Plan, RefusesBadProblems) {
   refused([](Problem& p, PackedView&) { p.y_type = DType::i32; }, "y must be");
   refused([](Problem& p, PackedView&) { p.device.index = 1; }, "one device");
   refused([](Problem&, PackedView& v) { v.n = 0; }, "positive");
+  refused([](Problem&, PackedView& v) { v.k = 0; }, "positive");
+  refused([](Problem&, PackedView& v) { v.n_blocks = 0; }, "positive");
+  refused([](Problem&, PackedView& v) { v.k_blocks = 0; }, "positive");
   refused([](Problem&, PackedView& v) { v.rows = -1; }, "positive");
+  refused([](Problem&, PackedView& v) { v.n = std::numeric_limits<std::int64_t>::max(); }, "too large");
+  refused([](Problem&, PackedView& v) { v.k_blocks = std::int64_t{1} << 58; }, "too large");
+  refused([](Problem& p, PackedView&) { p.m = std::int64_t{1} << 53; }, "too large");  // of x: 2^53 · 200
+  refused(
+      [](Problem& p, PackedView& v) {
+        p.m = std::int64_t{1} << 53;
+        v.k = 64;  // now of y alone
+        v.n = 200;
+      },
+      "too large");
+  refused([](Problem& p, PackedView&) { p.device = {Device::Kind::cuda, -1}; }, "must not be negative");
   refused([](Problem&, PackedView& v) { v.group_size = 0; }, "group_size");
   refused([](Problem&, PackedView& v) { v.k_blocks = 1; }, "packed columns");
   refused([](Problem&, PackedView& v) { v.n_blocks = std::int64_t{1} << 60; }, "too large");
@@ -98,6 +112,19 @@ TEST(Plan, RefusesBadProblems) {
       },
       "both zero points and offsets");
   refused([](Problem&, PackedView& v) { v.offsets = v.codes; }, "constant zero point 8");
+}
+
+// group_size means nothing where each slice names its scale row.
+TEST(Plan, GroupSizeBesideRowsOfSlicesIsNotLookedAt) {
+  Shape s;
+  s.group = 48;
+  const Weight w(s);
+  PackedView view = w.packed.view;
+  ASSERT_NE(view.row_of_slice, nullptr);
+  view.group_size = 0;
+  Problem p = problem(w, 1);
+  p.weight = &view;
+  EXPECT_TRUE(plan(p).ok());
 }
 
 TEST(Plan, WeightsThatOnlyTheReferenceTakes) {
@@ -150,7 +177,7 @@ TEST(Device, ParsesAndPrints) {
   EXPECT_EQ(to_string(*parse_device("cpu")), "cpu");
   EXPECT_EQ(to_string(*parse_device("cuda")), "cuda:0");
   EXPECT_EQ(to_string(*parse_device("cuda:3")), "cuda:3");
-  for (const char* bad : {"", "CPU", "cpu:0", "cuda:", "cuda:-1", "cuda:1x", "cuda: 1", "cuda:99999999999", "gpu"})
+  for (const char* bad : {"", "CPU", "cpu:0", "cuda:", "cuda:-1", "cuda:1x", "cuda: 1", "cuda:99999999999", "cudax3", "gpu"})
     EXPECT_EQ(parse_device(bad).status().code(), Code::invalid_argument) << bad;
 }
 
@@ -219,6 +246,14 @@ TEST_F(Run, RefusesNullPointers) {
   view = w.packed.view;
   view.parts = nullptr;
   refused(Code::invalid_argument, "no part table");
+  view = w.packed.view;
+  view.n_parts = 0;
+  refused(Code::invalid_argument, "no part table");
+  for (const void* PackedView::*plane : {&PackedView::codes, &PackedView::scales}) {
+    view = w.packed.view;
+    view.*plane = static_cast<const std::byte*>(view.*plane) + 32;
+    refused(Code::invalid_argument, "not 64-byte aligned");
+  }
 }
 
 TEST_F(Run, RefusesStridesAndAlignment) {
@@ -264,6 +299,10 @@ TEST_F(Run, RefusesABadWorkspaceOrPlan) {
   planned = right;
   planned.workspace = 0;
   refused(Code::invalid_argument, "plan again");
+  planned = *plan(p, {"cpu_decode"});
+  planned.m = p.m = 9;
+  refused(Code::invalid_argument, "does not fit the problem: kernel cpu_decode takes at most 8 rows");
+  p.m = m;
   planned = right;
   EXPECT_EQ(workspace_init(planned, {}, nullptr, 0).code(), Code::invalid_argument);
   EXPECT_EQ(workspace_init(planned, {}, workspace.data(), planned.workspace - 1).code(), Code::invalid_argument);
@@ -280,6 +319,8 @@ TEST_F(Run, RefusesBiasThatTheProblemDoesNotTellOf) {
   y.assign(y.size(), -7.0f);
   a.bias = nullptr;
   refused(Code::invalid_argument, "a bias");
+  a.bias = reinterpret_cast<const float*>(reinterpret_cast<const std::byte*>(bias) + 2);
+  refused(Code::invalid_argument, "bias is not aligned");
 }
 
 TEST_F(Run, RefusesAPartTableThatDoesNotCoverTheWeight) {
@@ -291,9 +332,24 @@ TEST_F(Run, RefusesAPartTableThatDoesNotCoverTheWeight) {
   refused(Code::invalid_argument, "parts");
   part.n = 1000;
   refused(Code::invalid_argument, "part 0");
+  part.n = 0;
+  refused(Code::invalid_argument, "part 0");
+  part = w.packed.view.parts[0];
+  part.n0 = 1;
+  refused(Code::invalid_argument, "part 0");
   part = w.packed.view.parts[0];
   part.block0 = 1;
   refused(Code::invalid_argument, "part 0");
+}
+
+TEST_F(Run, LooksAtTheProblemAgain) {
+  p.y_type = DType::i32;
+  refused(Code::invalid_argument, "y must be");
+  p.y_type = DType::f32;
+  PackedView view = w.packed.view;
+  p.weight = &view;
+  view.n_blocks = 3;
+  refused(Code::invalid_argument, "in 2 blocks; it has 100 in 3");
 }
 
 TEST_F(Run, RefusesAnotherDevice) {
