@@ -74,7 +74,7 @@ void check_bound(const Weight& w, const std::vector<double>& y, const Expected& 
 // Weights of every code type, zero kind and scale type, with all kinds of groups.
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
-  const std::vector<std::int64_t> groups = {16, 32, 48, 64, 96, 128, 0};
+  const std::vector<std::int64_t> groups = {16, 32, 48, 64, 128, 0};
   std::size_t turn = 0;
   for (const CodeType code : {CodeType::int4, CodeType::int8}) {
     for (const Zeros zeros : {Zeros::constant, Zeros::u8, Zeros::i16, Zeros::offsets}) {
