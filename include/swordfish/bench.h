@@ -29,9 +29,13 @@ struct BenchOptions {
   DType x_type = DType::bf16;
   DType y_type = DType::bf16;
   std::string_view kernel;       // empty: as planned
-  double seconds = 0.5;          // time spent on each M, at least 10 runs
+  double seconds = 0.5;          // time spent on each M, at least 10 runs (on a GPU: 20 replays of at least 32 calls)
   std::uint64_t cold_bytes = 0;  // copies of the weight take turns until at least this much lies between two uses of one;
-                                 // 0: four times the largest cache
+                                 // 0: four times the largest cache (on a GPU at least 250 MB)
+  Device device;
+  // On a GPU: with programmatic dependent launch, without, or both (a point each); and cuBLAS on the dequantized weight beside
+  // them.
+  bool dependent = true, independent = false, cublas = false;
 };
 
 struct BenchPoint {
@@ -41,10 +45,18 @@ struct BenchPoint {
   std::int64_t runs = 0;
   double median = 0, p05 = 0, p95 = 0;  // seconds a call
   std::uint64_t weight_bytes = 0;       // codes, planes and maps that a call reads
+  bool dependent = false;               // on a GPU: programmatic dependent launch
+  double cublas = 0;                    // its median in the same run; 0: not timed
+  // Of up to 64 columns and 16 rows of y against fp64: relative Frobenius error, and whether each element is within its bound.
+  double relative_error = 0;
+  bool bound_ok = false;
+  int sm_mhz = 0;  // of the GPU while it worked; 0: not known
+  double watts = 0;
   double bytes_per_second() const { return static_cast<double>(weight_bytes) / median; }
   double fma_per_second() const { return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / median; }
 };
-// One point for each M, with random x, the weight cold. Throws std::bad_alloc.
+// One point for each M (on a GPU, each way of launching), with random x, the weight cold. On a GPU the calls are in CUDA graphs
+// that are replayed in turn, timed by events. Throws std::bad_alloc.
 Result<std::vector<BenchPoint>> bench(Context& context, const PackedWeight& weight, const BenchOptions& options);
 
 }  // namespace swordfish

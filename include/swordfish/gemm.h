@@ -42,6 +42,8 @@ class Context {
   std::unique_ptr<Impl> impl_;
 };
 
+struct GpuInfo;  // device.h
+
 // One product, without its pointers.
 struct Problem {
   const PackedView* weight = nullptr;  // shape and types; its pointers are not read by plan()
@@ -50,7 +52,8 @@ struct Problem {
   DType y_type = DType::bf16;  // bf16, f16 or f32
   bool has_bias = false;       // fp32 [n]
   Device device;
-  int threads = 1;  // of the Context that will run it
+  int threads = 1;                     // of the Context that will run it
+  const GpuInfo* described = nullptr;  // plan as if `device`, a CUDA device, were this one; such a plan cannot be run
 };
 
 struct Plan {
@@ -99,11 +102,16 @@ struct RunArgs {
   void* y = nullptr;            // [m, n] y_type, row stride ldy elements
   std::int64_t ldy = 0;         // ≥ n
   const float* bias = nullptr;  // [n] or null
-  void* workspace = nullptr;    // plan.workspace bytes, 64-byte aligned; prepared once by workspace_init
+  void* workspace = nullptr;    // plan.workspace bytes, 64-byte aligned (on a GPU: 256); prepared once by workspace_init
   std::size_t workspace_size = 0;
   void* stream = nullptr;  // cudaStream_t on a GPU
+  // Programmatic dependent launch (sm_90 and up): the kernel starts while the one ahead of it in the stream ends, and fetches
+  // weights; x, bias, y and the workspace are touched only when that one has ended. Turn it off where the kernel ahead writes the
+  // weight.
+  bool dependent = true;
 };
-// Prepares a workspace once (zeroes its counters); every run leaves it ready for the next. One workspace per call in flight.
+// Prepares a workspace once (zeroes its counters); every run leaves it ready for the next, of any plan for the same device that it
+// is large enough for. One workspace per call in flight.
 Status workspace_init(const Plan& plan, Device device, void* workspace, std::size_t size, void* stream = nullptr);
 // Runs a plan made for this problem. M = 0 is a no-op.
 Status run(Context& context, const Problem& problem, const Plan& plan, const RunArgs& args);

@@ -61,6 +61,7 @@ struct PackedView {
   const std::int32_t* gather = nullptr;        // [packed K] x column of each packed column, −1 for padding; null: identity
   const PackedPart* parts = nullptr;           // host memory always
   std::int64_t n_parts = 0;
+  int cuda_device = -1;  // where the planes are: a CUDA device's index, or −1 for host memory
 
   std::int64_t block_k() const {
     if (layout == Layout::sm1xx_blockscaled_1) return 4 * group_size;

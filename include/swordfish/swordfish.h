@@ -1,4 +1,4 @@
-/* The C ABI of Swordfish: open a quantized checkpoint, pack a layer, plan a product, explain the choice, run it.
+/* The C ABI of Swordfish: open a quantized checkpoint, pack a layer, put it on a GPU, plan a product, explain the choice, run it.
  *
  * Rules. Every fallible call returns sf_status; sf_last_error() then holds a sentence for the calling thread. Handles are opaque;
  * free each with its own function (NULL is allowed). No C++ exception crosses this boundary. Structs start with struct_size, which
@@ -35,14 +35,22 @@ typedef enum sf_status {
   SF_INTERNAL = 8 /* a defect of Swordfish */
 } sf_status;
 
-typedef enum sf_dtype { SF_BF16 = 0, SF_F16 = 1, SF_F32 = 2 } sf_dtype;
+typedef enum sf_dtype {
+  SF_BF16 = 0,
+  SF_F16 = 1,
+  SF_F32 = 2,
+  SF_F8_E4M3 = 3, /* this and the next: scales of fp4 */
+  SF_F8_E8M0 = 4,
+  SF_U8 = 5, /* this and the next: zero points */
+  SF_I16 = 6
+} sf_dtype;
 typedef enum sf_code_type { SF_INT4 = 0, SF_INT8 = 1, SF_FP4 = 2 } sf_code_type;
 typedef enum sf_device_kind { SF_CPU = 0, SF_CUDA = 1 } sf_device_kind;
 typedef enum sf_gptq_v1_zeros { SF_V1_REFUSE = 0, SF_V1_LANE = 1, SF_V1_UNMASKED = 2, SF_V1_WORD = 3 } sf_gptq_v1_zeros;
 
 typedef struct sf_checkpoint sf_checkpoint;   /* an open checkpoint */
 typedef struct sf_packed_file sf_packed_file; /* an open file written by sf_pack_file or `swordfish pack` */
-typedef struct sf_weight sf_weight;           /* one packed weight in host memory */
+typedef struct sf_weight sf_weight;           /* one packed weight, in host memory or on a GPU */
 typedef struct sf_context sf_context;         /* a thread pool */
 
 /* "0.1.0". */
@@ -98,13 +106,44 @@ typedef struct sf_weight_info {
   sf_code_type code;
   int64_t n, k;
   int64_t parts;
-  uint64_t bytes; /* of all planes */
+  uint64_t bytes;        /* of all planes */
+  sf_device_kind device; /* where they are */
+  int device_index;
 } sf_weight_info;
 
 SF_API sf_status sf_weight_get_info(const sf_weight* weight, sf_weight_info* out);
 /* A weight from nothing but its shape, for planning and explaining; it cannot be run. group_size 0: channelwise. */
 SF_API sf_status sf_weight_describe(sf_code_type code, int64_t n, int64_t k, int64_t group_size, sf_weight** out);
-/* fp32 weights [n, k] through the packed bytes; fused parts follow each other. ld >= k. */
+/* A quantized matrix in host memory, as integer codes and planes: w = G(scale * (code - zero) + offset). Columns of K are divided
+ * into groups of group_size with one row of scales each, or each k has the row row_of_k[k]. Strides are in elements; 0 broadcasts.
+ */
+typedef struct sf_tensor {
+  size_t struct_size;
+  const char* name; /* may be NULL */
+  sf_code_type code;
+  int64_t n, k;
+  const uint8_t* codes;    /* [n, k], one byte a code: int4 0..15, int8 0..255, fp4 e2m1 bits */
+  int64_t codes_stride;    /* between rows, >= k */
+  int64_t group_size;      /* k when channelwise */
+  int64_t rows;            /* of scales: ceil(k / group_size), or more than every row_of_k */
+  const int32_t* row_of_k; /* [k] (activation order) or NULL */
+  const void* scales;      /* [n, rows] scale_type: SF_BF16, SF_F16, SF_F32, SF_F8_E4M3, SF_F8_E8M0 */
+  sf_dtype scale_type;
+  int64_t scale_stride_n, scale_stride_row;
+  const void*
+      zeros; /* [n, rows] zero_type (SF_U8 or SF_I16), or NULL: the constant 8 (int4), 128 (int8), 0 (fp4, or with offsets) */
+  sf_dtype zero_type;
+  int64_t zero_stride_n, zero_stride_row;
+  const void* offsets; /* [n, rows] offset_type (SF_BF16, SF_F16, SF_F32), or NULL; not beside zeros */
+  sf_dtype offset_type;
+  int64_t offset_stride_n, offset_stride_row;
+  float global;       /* multiplies each weight; 0 counts as 1 */
+  int global_divides; /* divides instead */
+} sf_tensor;
+
+/* Packs tensors as the parts of one weight; what they point to is read before the call returns. threads 0: all cores. */
+SF_API sf_status sf_weight_pack_tensors(const sf_tensor* tensors, size_t count, int threads, sf_weight** out);
+/* fp32 weights [n, k] through the packed bytes; fused parts follow each other. ld >= k. Not for a weight on a GPU. */
 SF_API sf_status sf_weight_dequantize(const sf_weight* weight, float* out, int64_t ld);
 
 typedef struct sf_pack_options {
@@ -124,6 +163,50 @@ SF_API void sf_packed_file_free(sf_packed_file* file);
 SF_API size_t sf_packed_file_layer_count(const sf_packed_file* file);
 SF_API const char* sf_packed_file_layer_name(const sf_packed_file* file, size_t layer); /* NULL: no such layer */
 SF_API sf_status sf_packed_file_load(const sf_packed_file* file, size_t layer, int64_t expert, sf_weight** out);
+
+/* ---- GPUs ----
+ *
+ * Calls make their device current for the calling thread and restore the one that was. Pointers and streams may be the caller's own
+ * (cudaMalloc, cudaStream_t, a tensor of a framework); the memory and stream functions here are for programs that link no CUDA. */
+
+typedef struct sf_gpu_info {
+  size_t struct_size;
+  const char* name;
+  int compute_capability; /* 10 * major + minor */
+  int sms;
+  uint64_t memory, l2;  /* bytes */
+  const char* unusable; /* NULL, or why this build cannot run kernels on it */
+} sf_gpu_info;
+
+typedef struct sf_gpus_info {
+  size_t struct_size;
+  int count;
+  int driver, runtime;      /* CUDA version of the driver and of this build: 1000 * major + 10 * minor; 0: none */
+  const char* machine_code; /* architectures that this build holds kernels for: "90a"; "" without CUDA */
+  const char* none;         /* NULL, or why there are none */
+} sf_gpus_info;
+
+SF_API sf_status sf_gpus(sf_gpus_info* out);
+SF_API sf_status sf_gpu(int index, sf_gpu_info* out);
+
+SF_API sf_status sf_gpu_alloc(int index, size_t size, void** out); /* 256-byte aligned */
+SF_API sf_status sf_gpu_free(int index, void* memory);
+/* to and from in host or GPU memory; in order with the stream; returns when done. */
+SF_API sf_status sf_gpu_copy(int index, void* to, const void* from, size_t size, void* stream);
+SF_API sf_status sf_gpu_fill(int index, void* to, int byte, size_t size, void* stream);
+SF_API sf_status sf_gpu_stream_create(int index, void** out);
+SF_API sf_status sf_gpu_stream_free(int index, void* stream);
+SF_API sf_status sf_gpu_synchronize(int index, void* stream);
+
+/* Bytes that a weight takes on a GPU. */
+SF_API sf_status sf_weight_gpu_bytes(const sf_weight* weight, size_t* bytes);
+/* Puts a weight in host memory on a GPU: into memory of the caller's (256-byte aligned, at least sf_weight_gpu_bytes, not freed
+ * before *out), or with memory NULL into memory that *out owns. The bytes hold no pointer: they may be copied, and used by
+ * sf_weight_borrow. */
+SF_API sf_status sf_weight_upload(const sf_weight* weight, int index, void* memory, size_t size, void* stream, sf_weight** out);
+/* A weight whose bytes lie in memory of a GPU already, as an upload of `like` (or of the weight that `like` was uploaded from)
+ * wrote them. */
+SF_API sf_status sf_weight_borrow(const sf_weight* like, int index, void* memory, size_t size, sf_weight** out);
 
 /* ---- products: y[m,n] = x[m,k] * W^T + bias ---- */
 
@@ -166,9 +249,12 @@ typedef struct sf_run_args {
   void* y;
   int64_t ldy;       /* elements, >= n */
   const float* bias; /* [n] or NULL */
-  void* workspace;   /* plan.workspace bytes, 64-byte aligned, prepared once by sf_workspace_init; one per call in flight */
+  void* workspace;   /* plan.workspace bytes, 64-byte aligned (on a GPU: 256), prepared once by sf_workspace_init; one per call in
+                        flight; it serves every plan for the device that it is large enough for */
   size_t workspace_size;
-  void* stream; /* cudaStream_t on a GPU */
+  void* stream;     /* cudaStream_t on a GPU */
+  int no_dependent; /* no programmatic dependent launch (sm_90 and up): set it where the kernel ahead in the stream writes the
+                       weight */
 } sf_run_args;
 
 /* threads 0: the cores that this process may use. */

@@ -1,16 +1,20 @@
 // `swordfish bench`: times planned kernels with cold weights, over named model shapes, shapes given, or a checkpoint's own.
 #include "swordfish/bench.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <chrono>
+#include <ctime>
 #include <set>
 
 #include "base/error.h"
 #include "base/try.h"
 #include "cli/common.h"
+#include "commit.h"
+#include "device/device.h"
 
 namespace swordfish::cli {
 namespace {
@@ -48,7 +52,7 @@ struct Bench {
   explicit Bench(int& exit_code) : exit(exit_code) {}
 
   InputOptions input;
-  std::string format = "table", activation = "bf16", device = "cpu", kernel;
+  std::string format = "table", activation = "bf16", device = "cpu", kernel, pdl = "both", peer;
   std::vector<std::string> shapes;
   std::vector<std::int64_t> ms{1, 16, 64};
   CodeType type = CodeType::int4;
@@ -56,6 +60,8 @@ struct Bench {
   double seconds = 0.5;
   int threads = 0;
   int& exit;
+
+  Device where;
 
   // Appends a weight's points.
   Status measure(Context& context, const MachineRates& machine, const std::string& layer, const PackedWeight& weight,
@@ -65,32 +71,49 @@ struct Bench {
     options.x_type = options.y_type = activation == "bf16" ? DType::bf16 : DType::f16;
     options.kernel = kernel;
     options.seconds = seconds;
+    options.device = where;
+    options.dependent = pdl != "off";
+    options.independent = pdl != "on";
+    options.cublas = peer == "cublas";
     SF_ASSIGN(const std::vector<BenchPoint> measured, swordfish::bench(context, weight, options));
-    for (const BenchPoint& p : measured)
-      points.push_back({{"layer", layer},
-                        {"n", p.n},
-                        {"k", p.k},
-                        {"m", p.m},
-                        {"weight", name(weight.view.code)},
-                        {"group", weight.view.rows == 1 ? p.k : weight.view.group_size},
-                        {"act", activation},
-                        {"kernel", p.kernel},
-                        {"threads", p.threads},
-                        {"runs", p.runs},
-                        {"us", p.median * 1e6},
-                        {"us_p05", p.p05 * 1e6},
-                        {"us_p95", p.p95 * 1e6},
-                        {"gb_per_second", p.bytes_per_second() / 1e9},
-                        {"of_read", p.bytes_per_second() / machine.read_bytes_per_second},
-                        {"of_fma", p.fma_per_second() / machine.fma_per_second}});
+    for (const BenchPoint& p : measured) {
+      Json point{{"layer", layer},
+                 {"n", p.n},
+                 {"k", p.k},
+                 {"m", p.m},
+                 {"weight", name(weight.view.code)},
+                 {"group", weight.view.rows == 1 ? p.k : weight.view.group_size},
+                 {"act", activation},
+                 {"kernel", p.kernel},
+                 {"threads", p.threads},
+                 {"runs", p.runs},
+                 {"us", p.median * 1e6},
+                 {"us_p05", p.p05 * 1e6},
+                 {"us_p95", p.p95 * 1e6},
+                 {"gb_per_second", p.bytes_per_second() / 1e9},
+                 {"rel_err", p.relative_error},
+                 {"bound_ok", p.bound_ok}};
+      if (where.kind == Device::Kind::cpu) {
+        point["of_read"] = p.bytes_per_second() / machine.read_bytes_per_second;
+        point["of_fma"] = p.fma_per_second() / machine.fma_per_second;
+      } else {
+        point["pdl"] = p.dependent;
+        point["cublas_us"] = p.cublas > 0 ? Json(p.cublas * 1e6) : Json();
+        point["sm_mhz"] = p.sm_mhz;
+        point["watts"] = p.watts;
+      }
+      points.push_back(std::move(point));
+    }
     return {};
   }
 
   Status run() {
-    SF_ASSIGN(const Device where, parse_device(device));
-    if (where.kind != Device::Kind::cpu) return unavailable("bench on {}: this build has no CUDA kernels", to_string(where));
+    SF_ASSIGN(where, parse_device(device));
+    const bool on_gpu = where.kind == Device::Kind::cuda;
+    if (on_gpu) SF_TRY(usable_gpu(where).status());
+    if (!peer.empty() && !on_gpu) return invalid_argument("--peer {} needs --device cuda", peer);
     Context context(threads);
-    const MachineRates machine = measure_machine(context);
+    const MachineRates machine = on_gpu ? MachineRates{} : measure_machine(context);
     Json points = Json::array();
     Progress progress("timing");
     if (!input.path.empty()) {
@@ -127,12 +150,14 @@ struct Bench {
       print_google(machine, points);
       return {};
     }
-    const Json document{{"device", where.kind == Device::Kind::cpu ? "cpu" : to_string(where)},
-                        {"machine",
-                         {{"threads", machine.threads},
-                          {"vectors", machine.vectors},
-                          {"read_gb_per_second", machine.read_bytes_per_second / 1e9},
-                          {"fma_per_second", machine.fma_per_second}}},
+    const Json document{{"device", to_string(where)},
+                        {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+                        {"commit", SWORDFISH_COMMIT},
+                        {"machine", on_gpu ? describe(where)
+                                           : Json{{"threads", machine.threads},
+                                                  {"vectors", machine.vectors},
+                                                  {"read_gb_per_second", machine.read_bytes_per_second / 1e9},
+                                                  {"fma_per_second", machine.fma_per_second}}},
                         {"points", points}};
     print(format == "json"  ? Format::json
           : format == "csv" ? Format::csv
@@ -145,16 +170,37 @@ struct Bench {
            {"weight", "weight", true},
            {"group", "group"},
            {"kernel", "kernel", true},
+           {"pdl", "PDL", true},
            {"us", "us"},
            {"us_p05", "p05"},
            {"us_p95", "p95"},
+           {"cublas_us", "cuBLAS us"},
            {"gb_per_second", "GB/s"},
+           {"rel_err", "rel. error"},
+           {"bound_ok", "in bound", true},
            {"of_read", "of read"},
            {"of_fma", "of FMA"}});
-    if (format == "table")
+    if (format == "table" && !on_gpu)
       fmt::print("\n{} threads, {}: reads {:.1f} GB/s, {:.1f} G fp32 FMA/s\n", machine.threads, machine.vectors,
                  machine.read_bytes_per_second / 1e9, machine.fma_per_second / 1e9);
     return {};
+  }
+
+  // The GPU, its driver, and its clocks and power at the end.
+  static Json describe(Device device) {
+    const GpuInfo& gpu = gpus().found[static_cast<std::size_t>(device.index)];
+    const Sensors s = read_sensors(device);
+    return {{"name", gpu.name},
+            {"sms", gpu.sms},
+            {"memory", gpu.memory},
+            {"l2", gpu.l2},
+            {"compute_capability", gpu.arch},
+            {"driver", s.driver},
+            {"cuda_driver", gpus().driver},
+            {"cuda_runtime", gpus().runtime},
+            {"clocks", {{"sm_mhz", s.sm_mhz}, {"memory_mhz", s.memory_mhz}, {"max_sm_mhz", s.max_sm_mhz}}},
+            {"power", {{"watts", s.watts}, {"limit_watts", s.limit_watts}}},
+            {"celsius", s.celsius}};
   }
 
   // The JSON of Google Benchmark, so that its compare.py and plotting tools read it.
@@ -213,6 +259,11 @@ void add_bench(CLI::App& app, int& exit) {
   command->add_option("--group", s->group, "Columns a scale; 0: one scale per output row")->capture_default_str();
   command->add_option("--act", s->activation, "bf16 or fp16")->check(CLI::IsMember({"bf16", "fp16"}))->capture_default_str();
   command->add_option("--device", s->device, "cpu, cuda or cuda:N")->capture_default_str();
+  command->add_option("--pdl", s->pdl, "On a GPU: programmatic dependent launch: on, off, or both (a point each)")
+      ->check(CLI::IsMember({"on", "off", "both"}))
+      ->capture_default_str();
+  command->add_option("--peer", s->peer, "On a GPU: time this beside ours, on the dequantized weight")
+      ->check(CLI::IsMember({"cublas"}));
   command->add_option("--kernel", s->kernel, "Force a kernel by name");
   command->add_option("--threads", s->threads, "0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();
   command->add_option("--seconds", s->seconds, "Time spent on each point")->check(CLI::Range(0.001, 3600.0))->capture_default_str();

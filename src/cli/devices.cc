@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "cli/common.h"
+#include "swordfish/device.h"
 
 namespace swordfish::cli {
 namespace {
@@ -32,12 +33,36 @@ void run(Format format) {
                   {"threads", Context(0).threads()},
                   {"machine_code", target_names(HWY_TARGETS)},
                   {"uses", target_names(supported & -supported)}});
+  const Gpus& all = gpus();
+  const std::string code = all.machine_code.empty() ? "" : fmt::format("sm {}", all.machine_code);
+  for (const GpuInfo& gpu : all.found)
+    rows.push_back({{"device", fmt::format("cuda:{}", gpu.index)},
+                    {"name", gpu.name},
+                    {"sms", gpu.sms},
+                    {"memory", gpu.memory},
+                    {"l2", gpu.l2},
+                    {"compute_capability", fmt::format("{}.{}", gpu.arch / 10, gpu.arch % 10)},
+                    {"driver", all.driver},
+                    {"runtime", all.runtime},
+                    {"machine_code", code},
+                    {"uses", gpu.unusable.empty() ? fmt::format("sm_{}", gpu.arch) : ""},
+                    {"unusable", gpu.unusable}});
+  if (all.found.empty())
+    rows.push_back(
+        {{"device", "cuda"}, {"driver", all.driver}, {"runtime", all.runtime}, {"machine_code", code}, {"unusable", all.none}});
   print(format, {{"devices", rows}}, "devices",
         {{"device", "device", true},
          {"name", "name", true},
          {"threads", "threads"},
+         {"sms", "SMs"},
+         {"memory", "bytes"},
+         {"l2", "L2 bytes"},
+         {"compute_capability", "compute"},
+         {"driver", "CUDA of the driver"},
+         {"runtime", "of the build"},
          {"machine_code", "build holds code for", true},
-         {"uses", "runs", true}});
+         {"uses", "runs", true},
+         {"unusable", "why not", true}});
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "cli/common.h"
+#include "swordfish/device.h"
 
 namespace swordfish::cli {
 namespace {
@@ -18,7 +19,7 @@ struct Explain {
   std::vector<std::int64_t> ms{1};
   std::int64_t n = 0, k = 0, group = 128;
   CodeType type = CodeType::int4;
-  std::string activation = "bf16", device = "cpu", kernel;
+  std::string activation = "bf16", device = "cpu", kernel, described;
   int threads = 0;
   bool list = false;
   int& exit;
@@ -68,7 +69,12 @@ struct Explain {
       w.name = fmt::format("{}x{} {} group {}", n, k, name(type), group == 0 ? "channel" : std::to_string(group));
       weights.push_back(std::move(w));
     }
-    SF_ASSIGN(const Device where, parse_device(device));
+    SF_ASSIGN(Device where, parse_device(device));
+    GpuInfo gpu;
+    if (!described.empty()) {
+      SF_ASSIGN(gpu, describe_gpu(described));
+      where = {Device::Kind::cuda, 0};
+    }
     const Context context(threads);
     Json rows = Json::array();
     for (const PackedWeight& w : weights)
@@ -79,7 +85,8 @@ struct Explain {
                         activation == "bf16" ? DType::bf16 : DType::f16,
                         false,
                         where,
-                        context.threads()};
+                        context.threads(),
+                        described.empty() ? nullptr : &gpu};
         const Result<Plan> chosen = plan(problem, {kernel, -1});
         if (!chosen.ok()) exit = fail(chosen.status());
         for (const Explanation& e : explain(problem, {kernel, -1}))
@@ -119,6 +126,7 @@ void add_explain(CLI::App& app, int& exit) {
   add_code_type(*command, s->type);
   command->add_option("--act", s->activation, "bf16 or fp16")->check(CLI::IsMember({"bf16", "fp16"}))->capture_default_str();
   command->add_option("--device", s->device, "cpu, cuda or cuda:N")->capture_default_str();
+  command->add_option("--gpu", s->described, "Plan for a GPU that need not be here: sm_ARCH:SMS, such as sm_90:132");
   command->add_option("--kernel", s->kernel, "Force a kernel by name");
   command->add_option("--threads", s->threads, "0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();
   command->add_flag("--list", s->list, "Print the kernel table");

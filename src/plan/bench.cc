@@ -16,6 +16,7 @@
 #include "kernels/cpu/machine.h"
 #include "kernels/kernel.h"
 #include "pack/packed_weight.h"
+#include "plan/bench_gpu.h"
 #include "quant/numeric.h"
 
 namespace swordfish {
@@ -116,9 +117,11 @@ Result<std::vector<BenchPoint>> bench(Context& context, const PackedWeight& weig
     problem.x_type = options.x_type;
     problem.y_type = options.y_type;
     problem.threads = context.threads();
+    problem.device = options.device;
     SF_ASSIGN(const Plan chosen, plan(problem, {options.kernel}));
     calls.emplace_back(problem, chosen);
   }
+  if (options.device.kind == Device::Kind::cuda) return bench_on_gpu(context, weight, options, calls);
 
   const std::uint64_t one = std::max<std::uint64_t>(weight.bytes(), 1);
   const std::uint64_t cold = options.cold_bytes != 0 ? options.cold_bytes : 4 * largest_cache();
@@ -129,15 +132,9 @@ Result<std::vector<BenchPoint>> bench(Context& context, const PackedWeight& weig
   for (auto& [problem, chosen] : calls) {
     const std::int64_t m = problem.m;
     const PackedView& v = weight.view;
-    Buffer x(static_cast<std::size_t>(m) * static_cast<std::size_t>(v.k) * 2);
+    const std::vector<std::uint16_t> x = random_x(options.x_type, m * v.k);
     Buffer y(static_cast<std::size_t>(m) * static_cast<std::size_t>(v.n) * static_cast<std::size_t>(bits(options.y_type)) / 8);
     Buffer workspace(chosen.workspace);
-    std::mt19937 random(2);
-    std::normal_distribution<float> normal;
-    for (std::size_t i = 0; i < x.size() / 2; ++i) {
-      const float f = normal(random);
-      x.as<std::uint16_t>()[i] = options.x_type == DType::bf16 ? f32_to_bf16(f) : f32_to_f16(f);
-    }
     RunArgs args;
     args.x = x.data();
     args.ldx = v.k;
@@ -169,6 +166,10 @@ Result<std::vector<BenchPoint>> bench(Context& context, const PackedWeight& weig
     point.p05 = quantile(times, 0.05);
     point.p95 = quantile(times, 0.95);
     point.weight_bytes = weight.bytes();
+    problem.weight = &weight.view;
+    std::memset(y.data(), 0xff, y.size());
+    SF_TRY(run(context, problem, chosen, args));
+    SF_TRY(check_sample(weight, problem, x, y.data(), point));
     points.push_back(point);
   }
   return points;

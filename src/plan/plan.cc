@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/try.h"
+#include "device/device.h"
 #include "kernels/kernel.h"
 
 namespace swordfish {
@@ -64,21 +65,19 @@ Status check_problem(const Problem& p) {
   if (!is_output(p.y_type)) return invalid_argument("y must be BF16, F16 or F32, not {}", name(p.y_type));
   if (p.device.kind == Device::Kind::cpu && p.device.index != 0)
     return invalid_argument("the CPU is one device: its index is 0, not {}", p.device.index);
+  if (p.described && p.device.kind != Device::Kind::cuda)
+    return invalid_argument("the problem describes a GPU, and its device is {}", to_string(p.device));
   if (p.device.index < 0) return invalid_argument("device index {} must not be negative", p.device.index);
   return {};
 }
 
-// Whether any row of the table is for this kind of device.
-bool built_for(Device::Kind kind) {
-  for (const Kernel& kernel : kernel_table())
-    if (kernel.device == kind) return true;
-  return false;
+// Ok when kernels can run on the problem's device at all.
+Status check_device(const Problem& p) {
+  return p.device.kind == Device::Kind::cpu || p.described ? Status() : usable_gpu(p.device).status();
 }
 
-Status no_such_build(Device device) {
-  return unavailable("the device is {}, and this build has no CUDA kernels: use device cpu, or a build with CUDA",
-                     to_string(device));
-}
+// What a workspace must be aligned to.
+std::uintptr_t workspace_alignment(Device::Kind kind) { return kind == Device::Kind::cpu ? 64 : 256; }
 
 // [m, columns] elements with row stride `ld` at `p`.
 Status check_matrix(const char* what, const char* ld_name, const void* p, std::int64_t m, std::int64_t columns, std::int64_t ld,
@@ -92,7 +91,11 @@ Status check_matrix(const char* what, const char* ld_name, const void* p, std::i
   return {};
 }
 
-Status check_pointers(const PackedView& w) {
+Status check_pointers(const PackedView& w, Device device) {
+  if (w.cuda_device != (device.kind == Device::Kind::cpu ? -1 : device.index))
+    return invalid_argument("the packed weight is in {}; the problem is on {}: {}",
+                            w.cuda_device < 0 ? "host memory" : fmt::format("memory of cuda:{}", w.cuda_device), to_string(device),
+                            device.kind == Device::Kind::cpu ? "run the host's weight" : "upload it there first");
   if (!w.codes) return invalid_argument("the packed weight's codes are a null pointer");
   if (!w.scales) return invalid_argument("the packed weight's scales are a null pointer");
   for (const void* p : {w.codes, w.scales, w.zeros, w.offsets})
@@ -101,11 +104,12 @@ Status check_pointers(const PackedView& w) {
   return {};
 }
 
-Status check_workspace(const Plan& plan, const void* workspace, std::size_t size) {
+Status check_workspace(const Plan& plan, const void* workspace, std::size_t size, Device::Kind kind) {
   if (plan.workspace == 0) return {};
   if (!workspace) return invalid_argument("the workspace is a null pointer; the plan needs {} bytes", plan.workspace);
   if (size < plan.workspace) return invalid_argument("the workspace has {} bytes; the plan needs {}", size, plan.workspace);
-  if (reinterpret_cast<std::uintptr_t>(workspace) % 64 != 0) return invalid_argument("the workspace is not 64-byte aligned");
+  if (reinterpret_cast<std::uintptr_t>(workspace) % workspace_alignment(kind) != 0)
+    return invalid_argument("the workspace is not {}-byte aligned", workspace_alignment(kind));
   return {};
 }
 
@@ -167,7 +171,7 @@ Result<Plan> plan(const Problem& problem, const PlanOptions& options) {
     return plan;
   }
   if (!known) return invalid_argument("there is no kernel '{}'; there are {}", options.kernel, names());
-  if (!built_for(problem.device.kind)) return no_such_build(problem.device);
+  SF_TRY(check_device(problem));
   return unavailable("no kernel can run this problem: {}", reasons);
 }
 
@@ -198,13 +202,13 @@ Status workspace_init(const Plan& plan, Device device, void* workspace, std::siz
   SF_ASSIGN(const Kernel* kernel, kernel_of(plan));
   if (kernel->device != device.kind)
     return unavailable("the plan is for kernel {} and cannot be prepared on {}", plan.kernel_name, to_string(device));
-  SF_TRY(check_workspace(plan, workspace, size));
+  SF_TRY(check_workspace(plan, workspace, size, device.kind));
   return kernel->init ? kernel->init(plan, device, workspace, stream) : Status();
 }
 
 Status run(Context& context, const Problem& problem, const Plan& plan, const RunArgs& args) {
   SF_TRY(check_problem(problem));
-  if (!built_for(problem.device.kind)) return no_such_build(problem.device);
+  SF_TRY(check_device(problem));
   SF_ASSIGN(const Kernel* kernel, kernel_of(plan));
   if (kernel->device != problem.device.kind)
     return unavailable("kernel {} does not run on {}", kernel->info.name, to_string(problem.device));
@@ -214,7 +218,7 @@ Status run(Context& context, const Problem& problem, const Plan& plan, const Run
     return invalid_argument("the plan does not fit the problem: kernel {} {}", kernel->info.name, why);
   const PackedView& w = *problem.weight;
   SF_TRY(check_parts(w));
-  SF_TRY(check_pointers(w));
+  SF_TRY(check_pointers(w, problem.device));
   SF_TRY(check_matrix("x", "ldx", args.x, problem.m, w.k, args.ldx, problem.x_type));
   SF_TRY(check_matrix("y", "ldy", args.y, problem.m, w.n, args.ldy, problem.y_type));
   if (problem.has_bias != (args.bias != nullptr))
@@ -222,7 +226,9 @@ Status run(Context& context, const Problem& problem, const Plan& plan, const Run
                             args.bias ? "set" : "null");
   if (reinterpret_cast<std::uintptr_t>(args.bias) % alignof(float) != 0)
     return invalid_argument("the bias is not aligned to its 4-byte elements");
-  SF_TRY(check_workspace(plan, args.workspace, args.workspace_size));
+  SF_TRY(check_workspace(plan, args.workspace, args.workspace_size, problem.device.kind));
+  if (problem.device.kind == Device::Kind::cpu)
+    SF_TRY(check_on_host({{"x", args.x}, {"y", args.y}, {"the bias", args.bias}, {"the workspace", args.workspace}}));
   if (const std::size_t needed = kernel->plan(problem).workspace; needed > plan.workspace)
     return invalid_argument("the plan has a workspace of {} bytes, and this problem needs {}: plan again", plan.workspace, needed);
   return kernel->launch(context, problem, plan, args);

@@ -1,5 +1,6 @@
 // The kernel table, in priority order: the first row that can run a problem is chosen, and the last can run everything on the CPU.
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cuda/cuda_kernels.h"
 #include "kernels/kernel.h"
 
 namespace swordfish {
@@ -10,6 +11,13 @@ constexpr std::string_view kWeights = "int4 int8 fp4", kZeros = "constant intege
                            kLayout = "mma64/1", kVectors = "run: SSE4, AVX2, AVX-512; under qemu-user: NEON";
 
 constexpr Kernel kTable[] = {
+    {{"sm80_mma_decode", "cuda sm_80+", "any M; made for M <= 32", kWeights, kZeros, kGroups, kActivations, kLayout,
+      "run: sm_90a (one H200)"},
+     Device::Kind::cuda,
+     cuda::decode_can_run,
+     cuda::decode_plan,
+     cuda::decode_launch,
+     cuda::decode_init},
     {{"cpu_decode", "cpu (SSE4, AVX2, AVX-512, NEON)", "M <= 8", kWeights, kZeros, kGroups, kActivations, kLayout, kVectors},
      Device::Kind::cpu,
      cpu::decode_can_run,

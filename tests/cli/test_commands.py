@@ -282,6 +282,39 @@ def test_bench_formats(swordfish):
 def test_devices(swordfish):
     devices = swordfish.json("devices")["devices"]
     assert devices[0]["device"] == "cpu" and devices[0]["threads"] >= 1 and devices[0]["uses"]
+    assert len(devices) >= 2
+    for gpu in devices[1:]:  # each can be used, or it is said why not
+        assert gpu["device"].startswith("cuda") and bool(gpu.get("uses")) != bool(gpu["unusable"])
+
+
+@pytest.fixture
+def no_gpu(swordfish):
+    if any(d.get("uses") for d in swordfish.json("devices")["devices"][1:]):
+        pytest.skip("this machine has a GPU that can be used")
+
+
+def test_without_a_gpu_its_commands_say_so(swordfish, data, no_gpu):
+    for command in (["verify", data(GPTQ)], ["bench", "--shapes", "64x64"], ["bench", "--shapes", "64x64", "--peer", "cublas"],
+                    ["explain", "--n", "64", "--k", "64"]):
+        code, _, err = swordfish(*command, "--device", "cuda")
+        assert code == 4 and "cuda:0 cannot be used: " in err, err
+    assert swordfish("bench", "--shapes", "64x64", "--peer", "cublas")[0] == 2
+
+
+def test_explain_for_a_gpu_that_is_not_here(swordfish):
+    rows = swordfish.json("explain", "--n", "4096", "--k", "4096", "--m", "1,64", "--gpu", "sm_90:132")["explain"]
+    assert {r["kernel"] for r in rows if r["chosen"]} == {"sm80_mma_decode"}
+    assert swordfish("explain", "--n", "64", "--k", "64", "--gpu", "sm_75:40")[0] == 2
+
+
+def test_nothing_of_the_driver_is_needed_to_start(swordfish):
+    """A build with CUDA starts without a driver, and its runtime is its own: not asked of the machine, not offered to others."""
+    library = pathlib.Path(swordfish.path).parent.parent / "lib" / "libswordfish.so"
+    for path in (swordfish.path, library):
+        needed = subprocess.run(["readelf", "--dynamic", "--wide", path], check=True, capture_output=True, text=True).stdout
+        assert "NEEDED" in needed and not any(word in needed for word in ("libcuda", "libcudart", "libcublas", "libnvidia"))
+    symbols = subprocess.run(["nm", "--dynamic", library], check=True, capture_output=True, text=True).stdout
+    assert " sf_run" in symbols and not any(line.split()[-1].startswith(("cuda", "cu")) for line in symbols.splitlines())
 
 
 def test_readme_table_is_printed_from_the_kernel_table(swordfish):

@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "kernels/shapes.h"
 #include "kernels/targets.h"
 #include "kernels/weights.h"
 
@@ -13,14 +14,6 @@ namespace swordfish::test {
 namespace {
 
 double global(double v, const Global& g) { return g.op == Global::Op::multiply ? v * g.value : v / g.value; }
-
-std::vector<std::uint16_t> gaussian(std::int64_t count, DType type, unsigned seed, float mean = 0) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(mean, 1);
-  std::vector<std::uint16_t> x(static_cast<std::size_t>(count));
-  for (auto& v : x) v = to_bits(type, normal(random));
-  return x;
-}
 
 // y in fp64 without bias, and Σ|terms| of the fp32 kernels' sums (see check_bound).
 struct Expected {
@@ -69,55 +62,6 @@ void check_bound(const Weight& w, const std::vector<double>& y, const Expected& 
     ASSERT_LE(std::abs(y[i] - exact), error + rounding * (std::abs(exact) + error) + tiny)
         << what << ", element " << i << ": " << y[i] << " for " << exact;
   }
-}
-
-// Weights of every code type, zero kind and scale type, with all kinds of groups.
-std::vector<Shape> shapes() {
-  std::vector<Shape> all;
-  const std::vector<std::int64_t> groups = {16, 32, 48, 64, 128, 0};
-  std::size_t turn = 0;
-  for (const CodeType code : {CodeType::int4, CodeType::int8}) {
-    for (const Zeros zeros : {Zeros::constant, Zeros::u8, Zeros::i16, Zeros::offsets}) {
-      for (const DType scale : {DType::f16, DType::bf16, DType::f32}) {
-        for (const bool act_order : {false, true}) {
-          Shape s;
-          s.code = code;
-          s.zeros = zeros;
-          s.scale_type = scale;
-          s.offset_type = std::array{DType::f16, DType::f32, DType::bf16}[turn % 3];
-          s.group = groups[turn++ % groups.size()];
-          s.act_order = act_order && s.group != 0;
-          s.k = std::array{200, 33, 321, 64}[turn % 4];
-          s.part_n = turn % 3 == 0 ? std::vector<std::int64_t>{70, 3, 64} : std::vector<std::int64_t>{101};
-          s.globals = turn % 2 == 0;
-          all.push_back(s);
-        }
-      }
-    }
-  }
-  for (const DType scale : {DType::f8_e4m3, DType::f8_e8m0, DType::f16, DType::bf16, DType::f32}) {
-    Shape s;
-    s.code = CodeType::fp4;
-    s.scale_type = scale;
-    s.group = scale == DType::f8_e8m0 ? 32 : 16;
-    s.k = 288;
-    s.part_n = {65, 40};
-    s.globals = scale == DType::f8_e4m3;
-    all.push_back(s);
-    s.k = 1184;
-    all.push_back(s);
-  }
-  for (const Zeros zeros : {Zeros::constant, Zeros::u8, Zeros::offsets}) {  // long enough to be split along K
-    Shape s;
-    s.zeros = zeros;
-    s.k = 4163;
-    s.part_n = {40};
-    all.push_back(s);
-    s.code = CodeType::int8;
-    s.act_order = true;
-    all.push_back(s);
-  }
-  return all;
 }
 
 struct Variant {

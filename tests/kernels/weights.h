@@ -183,6 +183,14 @@ class Weight {
   std::vector<std::int32_t> row_of_k_;
 };
 
+inline std::vector<std::uint16_t> gaussian(std::int64_t count, DType type, unsigned seed, float mean = 0) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(mean, 1);
+  std::vector<std::uint16_t> x(static_cast<std::size_t>(count));
+  for (auto& v : x) v = to_bits(type, normal(random));
+  return x;
+}
+
 // One call with everything around it poisoned.
 struct Call {
   std::string kernel;  // empty: as planned

@@ -1,0 +1,56 @@
+# CUDA kernels: the compiler found, its flags, and the archive of kernels that joins the library. Without nvcc everything else builds.
+#
+# nvcc is called through custom commands, so that a machine without it configures (enable_language would fail), and so that each unit is
+# one short command: `nvcc -c unit.cu -o unit.o`. One at a time: a unit takes up to a minute and the two cores have other work.
+#   SWORDFISH_CUDA        OFF leaves the kernels out
+#   SWORDFISH_CUDA_ARCHS  architectures with machine code in the library, by semicolons; nothing is compiled at run time (no PTX)
+option(SWORDFISH_CUDA "Build the CUDA kernels where nvcc 13 is found" ON)
+set(SWORDFISH_CUDA_ARCHS "90a" CACHE STRING "Architectures with machine code in the library, such as 80;90a;100a")
+set(cuda_known 80 86 89 90a 100a 103a 110a 120a 121a)
+
+find_program(SWORDFISH_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+set(SWORDFISH_WITH_CUDA OFF)
+if(NOT SWORDFISH_CUDA)
+  message(STATUS "Swordfish: SWORDFISH_CUDA is off, CUDA kernels are left out")
+elseif(NOT SWORDFISH_NVCC)
+  message(STATUS "Swordfish: no nvcc, CUDA kernels are left out")
+else()
+  set(SWORDFISH_WITH_CUDA ON)
+endif()
+if(NOT SWORDFISH_WITH_CUDA)
+  return()
+endif()
+
+get_filename_component(cuda_root ${SWORDFISH_NVCC} REALPATH)
+get_filename_component(cuda_root ${cuda_root}/../.. ABSOLUTE)
+find_library(SWORDFISH_CUDART cudart_static HINTS ${cuda_root} PATH_SUFFIXES lib64 lib targets/x86_64-linux/lib REQUIRED)
+find_path(SWORDFISH_CUDA_INCLUDE cuda_runtime_api.h HINTS ${cuda_root} PATH_SUFFIXES include targets/x86_64-linux/include REQUIRED)
+
+set(cuda_flags -std=c++20 -O3 --expt-relaxed-constexpr -Xcompiler=-fPIC,-fvisibility=hidden,-Wall,-Wextra
+    -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
+foreach(arch ${SWORDFISH_CUDA_ARCHS})
+  if(NOT arch IN_LIST cuda_known)
+    list(JOIN cuda_known " " names)
+    message(FATAL_ERROR "Swordfish: SWORDFISH_CUDA_ARCHS has '${arch}'; it may have ${names}")
+  endif()
+  list(APPEND cuda_flags -gencode arch=compute_${arch},code=sm_${arch})
+endforeach()
+
+set_property(GLOBAL APPEND PROPERTY JOB_POOLS nvcc=1)
+file(GLOB_RECURSE cuda_units CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cu)
+set(cuda_objects "")
+foreach(unit ${cuda_units})
+  file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/src ${unit})
+  set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
+  get_filename_component(folder ${object} DIRECTORY)
+  file(MAKE_DIRECTORY ${folder})
+  add_custom_command(OUTPUT ${object}
+                     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${SWORDFISH_NVCC} ${cuda_flags} -MD -MF ${object}.d -c ${unit} -o ${object}
+                     DEPENDS ${unit} DEPFILE ${object}.d JOB_POOL nvcc COMMENT "nvcc ${name} (${SWORDFISH_CUDA_ARCHS})" VERBATIM)
+  list(APPEND cuda_objects ${object})
+endforeach()
+# The runtime is static, and opens the driver (libcuda.so.1) at its first call: what links this starts on machines without one.
+add_library(swordfish_cuda STATIC ${cuda_objects})
+set_target_properties(swordfish_cuda PROPERTIES LINKER_LANGUAGE CXX)
+target_link_libraries(swordfish_cuda INTERFACE ${SWORDFISH_CUDART} ${CMAKE_DL_LIBS} rt)
+message(STATUS "Swordfish: CUDA kernels for ${SWORDFISH_CUDA_ARCHS} with ${SWORDFISH_NVCC}")

@@ -1,0 +1,113 @@
+// GPUs: which are there and usable, memory and streams on them, packed weights put there.
+//
+// Every call makes its device current for the calling thread and restores the one that was. Driver and runtime errors are Status.
+// A build without CUDA, a machine without a driver and one without a GPU have these calls too: they say what is missing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "swordfish/gemm.h"
+#include "swordfish/pack.h"
+#include "swordfish/status.h"
+
+namespace [[gnu::visibility("default")]] swordfish {
+
+// What plans depend on, and what `devices` shows.
+struct GpuInfo {
+  int index = 0;
+  std::string name;
+  int arch = 0;  // compute capability: 10 · major + minor
+  int sms = 0;
+  std::int64_t memory = 0, l2 = 0;           // bytes
+  std::int64_t smem_block = 0, smem_sm = 0;  // bytes of shared memory that a CTA may have, and that an SM has
+  bool reads_host_memory = false;            // kernels may use any host pointer (shared page tables)
+  std::string unusable;                      // empty, or one sentence: why this build cannot run kernels on it
+};
+struct Gpus {
+  std::vector<GpuInfo> found;
+  int driver = 0, runtime = 0;    // CUDA version of the driver and of this build: 1000 · major + 10 · minor; 0: none
+  std::string_view machine_code;  // architectures that this build holds kernels for: "90a"; empty in a build without CUDA
+  std::string none;               // where none were found: one sentence why
+};
+// Looked up at the first call, then the same for the whole process.
+const Gpus& gpus();
+// A device that kernels can run on, or the sentence why not.
+Result<const GpuInfo*> usable_gpu(Device device);
+// "sm_90:132": a GPU of that compute capability and number of SMs, for planning without one (Problem::described).
+Result<GpuInfo> describe_gpu(std::string_view text);
+
+// Owned memory of a GPU, 256-byte aligned, not initialised.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  static Result<DeviceBuffer> allocate(Device device, std::size_t size);
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+  ~DeviceBuffer();
+
+  void* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  Device device() const { return device_; }
+  // Hands the memory over, and takes it back to be freed.
+  void* release();
+  static DeviceBuffer adopt(Device device, void* data);
+
+ private:
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+  Device device_;
+};
+
+class Stream {
+ public:
+  Stream() = default;  // the device's default stream
+  static Result<Stream> create(Device device);
+  Stream(Stream&& other) noexcept;
+  Stream& operator=(Stream&& other) noexcept;
+  ~Stream();
+
+  void* get() const { return stream_; }  // cudaStream_t
+  void* release();
+  static Stream adopt(Device device, void* stream);
+
+ private:
+  void* stream_ = nullptr;
+  Device device_;
+};
+
+// `to` and `from` in host or device memory; in order with the stream; returns when done.
+Status copy(Device device, void* to, const void* from, std::size_t size, void* stream = nullptr);
+// Sets bytes of device memory; in order with the stream, does not wait.
+Status fill(Device device, void* to, int byte, std::size_t size, void* stream = nullptr);
+Status synchronize(Device device, void* stream = nullptr);
+
+// A packed weight in device memory: one run of bytes, each plane at a multiple of 256 bytes, in the order of the packed file.
+class DeviceWeight {
+ public:
+  DeviceWeight() = default;
+  // Bytes that a weight of this shape takes. A view's plane pointers count only as set or null.
+  static std::size_t bytes(const PackedView& weight);
+  // Puts a weight into memory of its own, or into `memory` (256-byte aligned, at least bytes() long), which must outlive it.
+  static Result<DeviceWeight> upload(const PackedWeight& weight, Device device, void* stream = nullptr);
+  static Result<DeviceWeight> upload(const PackedWeight& weight, Device device, void* memory, std::size_t size,
+                                     void* stream = nullptr);
+  // A weight whose bytes already lie in `memory`, as an upload of the weight behind `like` wrote them.
+  static Result<DeviceWeight> at(const PackedView& like, Device device, void* memory, std::size_t size);
+
+  const PackedView& view() const { return view_; }  // planes in device memory, parts in host memory
+  Device device() const { return device_; }
+  void* memory() const { return memory_; }
+
+ private:
+  PackedView view_;
+  std::vector<PackedPart> parts_;
+  DeviceBuffer own_;
+  void* memory_ = nullptr;
+  Device device_;
+};
+
+}  // namespace swordfish

@@ -1,0 +1,13 @@
+// The rows of the kernel table that the CUDA kernels fill.
+#pragma once
+
+#include "kernels/kernel.h"
+
+namespace swordfish::cuda {
+
+std::string decode_can_run(const Problem&);
+Plan decode_plan(const Problem&);
+Status decode_launch(Context&, const Problem&, const Plan&, const RunArgs&);
+Status decode_init(const Plan&, Device, void* workspace, void* stream);
+
+}  // namespace swordfish::cuda

@@ -1,0 +1,217 @@
+// Timing on a GPU: copies of the weight take turns in CUDA graphs, both ways of launching and cuBLAS in the same run; and the check
+// of a sample of the output, on the CPU too.
+#include "plan/bench_gpu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <random>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/try.h"
+#include "device/device.h"
+#include "kernels/kernel.h"
+#include "plan/error_bound.h"
+#include "quant/numeric.h"
+
+namespace swordfish {
+namespace {
+
+double value_at(DType type, const std::byte* y, std::size_t i) {
+  if (type == DType::f32) return load_unaligned<float>(y + 4 * i);
+  const auto bits16 = load_unaligned<std::uint16_t>(y + 2 * i);
+  return type == DType::bf16 ? bf16_to_f32(bits16) : f16_to_f32(bits16);
+}
+
+// `most` of [0, count), evenly spread.
+std::vector<std::int64_t> spread(std::int64_t count, std::int64_t most) {
+  std::vector<std::int64_t> picked;
+  const std::int64_t n = std::min(count, most);
+  for (std::int64_t i = 0; i < n; ++i) picked.push_back(n == 1 ? 0 : i * (count - 1) / (n - 1));
+  return picked;
+}
+
+// A device buffer and what lies in it.
+Result<DeviceBuffer> put(Device device, const void* data, std::size_t size) {
+  SF_ASSIGN(DeviceBuffer buffer, DeviceBuffer::allocate(device, size));
+  SF_TRY(copy(device, buffer.data(), data, size));
+  return buffer;
+}
+
+// w[n, k], each value rounded once to a 16-bit type.
+Result<Buffer> dense(ThreadPool& threads, const PackedView& v, DType type) {
+  Buffer out(static_cast<std::size_t>(v.n * v.k) * 2);
+  for (std::int64_t p = 0; p < v.n_parts; ++p) {
+    SF_ASSIGN(const QuantTensor tensor, unpack(v, p));
+    constexpr std::int64_t kRows = 16;
+    threads.parallel_for((tensor.n + kRows - 1) / kRows, [&](std::int64_t task, int) {
+      const std::int64_t n0 = task * kRows, n = std::min(kRows, tensor.n - n0);
+      std::vector<float> w(static_cast<std::size_t>(n * v.k));
+      dequantize(tensor, n0, n, w.data(), v.k);
+      auto* to = out.as<std::uint16_t>() + (v.parts[p].n0 + n0) * v.k;
+      for (std::size_t i = 0; i < w.size(); ++i) to[i] = type == DType::bf16 ? f32_to_bf16(w[i]) : f32_to_f16(w[i]);
+    });
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::uint16_t> random_x(DType type, std::int64_t count) {
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  std::vector<std::uint16_t> x(static_cast<std::size_t>(count));
+  for (std::uint16_t& v : x) {
+    const float f = normal(random);
+    v = type == DType::bf16 ? f32_to_bf16(f) : f32_to_f16(f);
+  }
+  return x;
+}
+
+Status check_sample(const PackedWeight& weight, const Problem& problem, const std::vector<std::uint16_t>& x, const std::byte* y,
+                    BenchPoint& point) {
+  const PackedView& v = weight.view;
+  const auto k = static_cast<std::size_t>(v.k);
+  const std::vector<std::int64_t> rows = spread(problem.m, 16);
+  std::vector<double> w(k), added(k);
+  double error2 = 0, norm2 = 0;
+  point.bound_ok = true;
+  for (std::int64_t p = 0; p < v.n_parts; ++p) {
+    SF_ASSIGN(const QuantTensor tensor, unpack(v, p));
+    for (const std::int64_t n : spread(tensor.n, std::max<std::int64_t>(64 / v.n_parts, 1))) {
+      dequantize(tensor, n, 1, w.data(), v.k);
+      added_magnitude(tensor, n, 1, added.data(), v.k);
+      for (const std::int64_t m : rows) {
+        double expected = 0, magnitude = 0;
+        for (std::size_t i = 0; i < k; ++i) {
+          const std::uint16_t bits16 = x[static_cast<std::size_t>(m) * k + i];
+          const double xi = problem.x_type == DType::bf16 ? bf16_to_f32(bits16) : f16_to_f32(bits16);
+          expected += xi * w[i];
+          magnitude += std::abs(xi) * added[i];
+        }
+        const double error =
+            std::abs(value_at(problem.y_type, y, static_cast<std::size_t>(m * v.n + v.parts[p].n0 + n)) - expected);
+        if (!(error <= error_bound(problem.y_type, expected, magnitude, v.k))) point.bound_ok = false;  // NaN fails
+        error2 += error * error;
+        norm2 += expected * expected;
+      }
+    }
+  }
+  point.relative_error = norm2 > 0 ? std::sqrt(error2 / norm2) : std::sqrt(error2);
+  return {};
+}
+
+Result<std::vector<BenchPoint>> bench_on_gpu(Context& context, const PackedWeight& weight, const BenchOptions& options,
+                                             std::span<const std::pair<Problem, Plan>> calls) {
+  const Device device = options.device;
+  const PackedView& v = weight.view;
+  SF_ASSIGN(const GpuInfo* gpu, usable_gpu(device));
+  const std::uint64_t least = std::max<std::uint64_t>(4 * static_cast<std::uint64_t>(gpu->l2), 250'000'000);
+  const std::uint64_t cold = options.cold_bytes != 0 ? options.cold_bytes : least;
+  const std::size_t bytes = DeviceWeight::bytes(v);
+  const auto copies_of = [cold](std::uint64_t size) {
+    return static_cast<std::size_t>(std::max<std::uint64_t>((cold + size - 1) / size, 2));
+  };
+
+  std::vector<DeviceBuffer> memory;
+  std::vector<DeviceWeight> weights;
+  for (std::size_t i = 0; i < copies_of(bytes); ++i) {
+    SF_ASSIGN(DeviceBuffer one, DeviceBuffer::allocate(device, bytes));
+    if (i == 0) {
+      SF_ASSIGN(DeviceWeight first, DeviceWeight::upload(weight, device, one.data(), one.size()));
+      weights.push_back(std::move(first));
+    } else {
+      SF_TRY(copy(device, one.data(), memory[0].data(), bytes));
+      SF_ASSIGN(DeviceWeight next, DeviceWeight::at(v, device, one.data(), one.size()));
+      weights.push_back(std::move(next));
+    }
+    memory.push_back(std::move(one));
+  }
+
+  std::optional<Cublas> cublas;
+  std::vector<DeviceBuffer> dense_weights;
+  if (options.cublas) {
+    if (options.y_type != options.x_type) return invalid_argument("cuBLAS is timed with y of the type of x");
+    SF_ASSIGN(cublas, Cublas::open(device));
+    SF_ASSIGN(const Buffer w, dense(pool(context), v, options.x_type));
+    SF_ASSIGN(DeviceBuffer first, put(device, w.data(), w.size()));
+    dense_weights.push_back(std::move(first));
+    while (dense_weights.size() < copies_of(w.size())) {
+      SF_ASSIGN(DeviceBuffer next, put(device, dense_weights[0].data(), w.size()));
+      dense_weights.push_back(std::move(next));
+    }
+  }
+
+  std::vector<BenchPoint> points;
+  for (const auto& [problem, chosen] : calls) {
+    const std::vector<std::uint16_t> x = random_x(options.x_type, problem.m * v.k);
+    const std::size_t y_bytes = static_cast<std::size_t>(problem.m * v.n) * static_cast<std::size_t>(bits(options.y_type)) / 8;
+    SF_ASSIGN(const DeviceBuffer gpu_x, put(device, x.data(), x.size() * 2));
+    SF_ASSIGN(const DeviceBuffer gpu_y, DeviceBuffer::allocate(device, y_bytes));
+    SF_ASSIGN(const DeviceBuffer peer_y, DeviceBuffer::allocate(device, cublas ? y_bytes : 0));
+    SF_ASSIGN(const DeviceBuffer workspace, DeviceBuffer::allocate(device, chosen.workspace));
+    SF_TRY(workspace_init(chosen, device, workspace.data(), workspace.size()));
+    SF_TRY(synchronize(device));
+    RunArgs args;
+    args.x = gpu_x.data();
+    args.ldx = v.k;
+    args.y = gpu_y.data();
+    args.ldy = v.n;
+    args.workspace = workspace.data();
+    args.workspace_size = workspace.size();
+
+    std::vector<Launch> launches;
+    std::vector<bool> ways;
+    if (options.dependent) ways.push_back(true);
+    if (options.independent || ways.empty()) ways.push_back(false);
+    for (const bool dependent : ways)
+      launches.emplace_back([&, dependent](std::size_t call, void* stream) {
+        Problem turn = problem;
+        turn.weight = &weights[call % weights.size()].view();
+        RunArgs a = args;
+        a.stream = stream;
+        a.dependent = dependent;
+        return run(context, turn, chosen, a);
+      });
+    if (cublas)
+      launches.emplace_back([&](std::size_t call, void* stream) {
+        return cublas->multiply(options.x_type, gpu_x.data(), dense_weights[call % dense_weights.size()].data(), peer_y.data(),
+                                problem.m, v.n, v.k, stream);
+      });
+    // A graph ends with a whole turn of the copies, so that its replays follow each other cold.
+    const std::size_t turns = (32 + weights.size() - 1) / weights.size();
+    Sensors sensors;
+    SF_ASSIGN(const std::vector<Timed> timed,
+              time_graphs(device, turns * weights.size(), launches, options.seconds, [&] { sensors = read_sensors(device); }));
+
+    std::vector<std::byte> y(y_bytes);
+    for (std::size_t way = 0; way < ways.size(); ++way) {
+      SF_TRY(fill(device, gpu_y.data(), 0xff, y_bytes));
+      SF_TRY(synchronize(device));
+      SF_TRY(launches[way](0, nullptr));
+      SF_TRY(copy(device, y.data(), gpu_y.data(), y_bytes));
+      BenchPoint point;
+      point.m = problem.m;
+      point.n = v.n;
+      point.k = v.k;
+      point.kernel = chosen.kernel_name;
+      point.threads = context.threads();
+      point.runs = static_cast<std::int64_t>(timed[way].replays * timed[way].calls);
+      point.median = timed[way].median;
+      point.p05 = timed[way].p05;
+      point.p95 = timed[way].p95;
+      point.weight_bytes = weight.bytes();
+      point.dependent = ways[way];
+      point.cublas = cublas ? timed.back().median : 0;
+      point.sm_mhz = sensors.sm_mhz;
+      point.watts = sensors.watts;
+      SF_TRY(check_sample(weight, problem, x, y.data(), point));
+      points.push_back(point);
+    }
+  }
+  return points;
+}
+
+}  // namespace swordfish
