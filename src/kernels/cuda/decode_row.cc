@@ -24,8 +24,8 @@ Result<const GpuInfo*> gpu_of(const Problem& p) {
 
 // All that a plan depends on.
 struct Key {
-  std::int64_t m = 0, n_blocks = 0, k_blocks = 0, rows = 0, group_size = 0, n_parts = 0;
-  int arch = 0, sms = 0;
+  std::int64_t m = 0, n = 0, k = 0, n_blocks = 0, k_blocks = 0, rows = 0, group_size = 0, n_parts = 0;
+  int zero = 0, arch = 0, sms = 0;
   std::int64_t smem_block = 0, smem_sm = 0;
   CodeType code{};
   DType x_type{}, scale_type{}, zero_type{}, offset_type{};
@@ -34,25 +34,30 @@ struct Key {
 };
 Key key_of(const Problem& p, const GpuInfo& gpu) {
   const PackedView& w = *p.weight;
-  return {p.m,
-          w.n_blocks,
-          w.k_blocks,
-          w.rows,
-          w.group_size,
-          w.n_parts,
-          gpu.arch,
-          gpu.sms,
-          gpu.smem_block,
-          gpu.smem_sm,
-          w.code,
-          p.x_type,
-          w.scale_type,
-          w.zero_type,
-          w.offset_type,
-          w.zeros != nullptr,
-          w.offsets != nullptr,
-          w.row_of_slice != nullptr,
-          w.gather != nullptr};
+  Key key;
+  key.m = p.m;
+  key.n = w.n;
+  key.k = w.k;
+  key.n_blocks = w.n_blocks;
+  key.k_blocks = w.k_blocks;
+  key.rows = w.rows;
+  key.group_size = w.group_size;
+  key.n_parts = w.n_parts;
+  key.zero = w.zero;
+  key.arch = gpu.arch;
+  key.sms = gpu.sms;
+  key.smem_block = gpu.smem_block;
+  key.smem_sm = gpu.smem_sm;
+  key.code = w.code;
+  key.x_type = p.x_type;
+  key.scale_type = w.scale_type;
+  key.zero_type = w.zero_type;
+  key.offset_type = w.offset_type;
+  key.zeros = w.zeros != nullptr;
+  key.offsets = w.offsets != nullptr;
+  key.row_of_slice = w.row_of_slice != nullptr;
+  key.gather = w.gather != nullptr;
+  return key;
 }
 
 struct Planned {
