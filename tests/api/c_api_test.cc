@@ -269,4 +269,72 @@ TEST(CApi, PackFileAndLoad) {
   std::remove(out.c_str());
 }
 
+// Two parts from a caller's arrays: scales transposed as GPTQ has them, zero points, activation order, a global each.
+TEST(CApi, PacksTensorsOfTheCaller) {
+  const int64_t n = 70, k = 96, group = 32, rows = 3;
+  std::vector<uint8_t> codes(static_cast<size_t>(n * (k + 5))), zeros(static_cast<size_t>(n * rows));
+  std::vector<float> scales(static_cast<size_t>(rows * n));
+  std::vector<int32_t> row_of_k(static_cast<size_t>(k));
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 7 % 16);
+  for (size_t i = 0; i < zeros.size(); ++i) zeros[i] = static_cast<uint8_t>(i * 5 % 16);
+  for (size_t i = 0; i < scales.size(); ++i) scales[i] = 0.25f + static_cast<float>(i % 13);
+  for (size_t i = 0; i < row_of_k.size(); ++i) row_of_k[i] = static_cast<int32_t>(i * 11 % 3);
+  sf_tensor parts[2] = {};
+  for (sf_tensor& t : parts) {
+    t.struct_size = sizeof t;
+    t.code = SF_INT4;
+    t.n = n;
+    t.k = k;
+    t.codes = codes.data();
+    t.codes_stride = k + 5;
+    t.group_size = group;
+    t.rows = rows;
+    t.row_of_k = row_of_k.data();
+    t.scales = scales.data();
+    t.scale_type = SF_F32;
+    t.scale_stride_n = 1;
+    t.scale_stride_row = n;
+    t.zeros = zeros.data();
+    t.zero_type = SF_U8;
+    t.zero_stride_n = rows;
+    t.zero_stride_row = 1;
+  }
+  parts[1].global = 2;
+  parts[1].global_divides = 1;
+  sf_weight* weight = nullptr;
+  ASSERT_EQ(sf_weight_pack_tensors(parts, 2, 1, &weight), SF_OK) << sf_last_error();
+  std::vector<float> w(static_cast<size_t>(2 * n * k));
+  ASSERT_EQ(sf_weight_dequantize(weight, w.data(), k), SF_OK);
+  for (int64_t i = 0; i < 2 * n; ++i)
+    for (int64_t j = 0; j < k; ++j) {
+      const int64_t in = i % n, r = row_of_k[static_cast<size_t>(j)];
+      const float expected =
+          scales[static_cast<size_t>(r * n + in)] *
+          static_cast<float>(codes[static_cast<size_t>(in * (k + 5) + j)] - zeros[static_cast<size_t>(in * rows + r)]);
+      ASSERT_EQ(w[static_cast<size_t>(i * k + j)], i < n ? expected : expected / 2) << i << " " << j;
+    }
+  sf_weight_free(weight);
+
+  const auto refused = [&](auto change, const char* word) {
+    sf_tensor t = parts[0];
+    change(t);
+    EXPECT_EQ(sf_weight_pack_tensors(&t, 1, 1, &weight), SF_INVALID_ARGUMENT) << word;
+    EXPECT_NE(std::string(sf_last_error()).find(word), std::string::npos) << sf_last_error();
+  };
+  refused([](sf_tensor& t) { t.struct_size = 0; }, "struct_size");
+  refused([](sf_tensor& t) { t.n = 0; }, "tensor of 0");
+  refused([](sf_tensor& t) { t.codes = nullptr; }, "NULL");
+  refused([](sf_tensor& t) { t.scales = nullptr; }, "NULL");
+  refused([](sf_tensor& t) { t.codes_stride = 95; }, "codes_stride");
+  refused([](sf_tensor& t) { t.code = static_cast<sf_code_type>(9); }, "code type");
+  refused([](sf_tensor& t) { t.rows = 2; }, "row_of_k");
+  refused([](sf_tensor& t) { t.row_of_k = nullptr, t.rows = 2; }, "too few");
+  refused([](sf_tensor& t) { t.offsets = t.zeros; }, "zeros and offsets");
+  refused([](sf_tensor& t) { t.scale_type = SF_U8; }, "scales");
+  refused([](sf_tensor& t) { t.zero_type = SF_F16; }, "zeros");
+  codes[3] = 16;
+  refused([](sf_tensor&) {}, "above 15");
+  EXPECT_EQ(sf_weight_pack_tensors(parts, 0, 1, &weight), SF_INVALID_ARGUMENT);
+}
+
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -39,6 +40,20 @@ inline DeviceBuffer on_gpu(const void* data, std::size_t size) {
 template <class T>
 DeviceBuffer on_gpu(const std::vector<T>& values) {
   return on_gpu(values.data(), values.size() * sizeof(T));
+}
+
+// Whether the table has a kernel for this weight on the GPU; what it has not, for want of shared memory, is printed.
+inline bool can_run(const DeviceWeight& weight, DType x_type, const std::string& what) {
+  Problem p;
+  p.weight = &weight.view();
+  p.m = 1;
+  p.x_type = x_type;
+  p.device = kGpu;
+  const auto planned = plan(p);
+  if (planned.ok()) return true;
+  std::printf("[ refused  ] %s: %s\n", what.c_str(), planned.status().message().c_str());
+  EXPECT_NE(planned.status().message().find("shared memory"), std::string::npos);
+  return false;
 }
 
 struct GpuCall {

@@ -3,6 +3,9 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdio>
+
 #include "device/gpu.h"
 #include "swordfish/swordfish.h"
 
@@ -216,7 +219,9 @@ TEST_F(Graph, FromCodesToYThroughTheCAbi) {
 
 // What a call costs the caller's thread; printed, not judged.
 TEST_F(Graph, HostTimeOfACall) {
-  const Weight w(Shape{}, 39);
+  Shape s;
+  s.k = 256;  // a launch, without one that prepares x
+  const Weight w(s, 39);
   const DeviceWeight weight = must(DeviceWeight::upload(w.packed, kGpu));
   Product product(w, weight, 1, gaussian(w.k(), DType::bf16, 40), {});
   constexpr int kCalls = 500;

@@ -62,25 +62,25 @@ TEST(DescribedGpu, IsPlannedForButNotRunOn) {
   Problem p;
   p.weight = &w.packed.view;
   p.device = kGpu;
-  std::size_t last = 0;
-  for (const char* text :
-       {"sm_80:108", "sm_86:84", "sm_89:128", "sm_90:132", "sm_100:148", "sm_110:20", "sm_120:170", "sm_121:48"}) {
+  for (const char* text : {"sm_80:108", "sm_86:84", "sm_89:128", "sm_90:132", "sm_100:148", "sm_110:20", "sm_120:170"}) {
     const GpuInfo gpu = must(describe_gpu(text));
     p.described = &gpu;
     for (const std::int64_t m : {1, 8, 16, 17, 64, 1000}) {
       p.m = m;
       const auto planned = plan(p);
-      ASSERT_TRUE(planned.ok()) << text << ": " << planned.status().message();
+      if (!planned.ok()) {  // a GPU with too little shared memory for the kernels
+        EXPECT_LT(gpu.smem_block, 200 * 1024) << text;
+        EXPECT_THAT(planned.status().message(), HasSubstr("shared memory"));
+        continue;
+      }
       EXPECT_EQ(planned->m, m);
       EXPECT_GT(planned->tasks, 0);
       EXPECT_GE(planned->workspace, static_cast<std::size_t>(m * w.k() * 2));
-      last = planned->workspace;
+      int chosen = 0;
+      for (const Explanation& row : explain(p)) chosen += row.chosen;
+      EXPECT_EQ(chosen, 1) << text;
     }
-    int chosen = 0;
-    for (const Explanation& row : explain(p)) chosen += row.chosen;
-    EXPECT_EQ(chosen, 1) << text;
   }
-  EXPECT_GT(last, 0u);
   const GpuInfo gpu = must(describe_gpu("sm_90:132"));
   p.described = &gpu;
   Context context(1);
