@@ -162,10 +162,11 @@ Result<std::vector<BenchPoint>> bench_on_gpu(Context& context, const PackedWeigh
     args.workspace = workspace.data();
     args.workspace_size = workspace.size();
 
-    std::vector<Launch> launches;
     std::vector<bool> ways;
     if (options.dependent) ways.push_back(true);
     if (options.independent || ways.empty()) ways.push_back(false);
+    std::vector<Launch> launches;
+    launches.reserve(3);
     for (const bool dependent : ways)
       launches.emplace_back([&, dependent](std::size_t call, void* stream) {
         Problem turn = problem;
