@@ -1,103 +1,17 @@
-// The C ABI: translates handles, versioned structs and Status between swordfish.h and the C++ library, and stops exceptions.
-#include <algorithm>
-#include <cstring>
-#include <new>
-#include <optional>
+// The C ABI: errors, checkpoints, packed weights in host memory, and products.
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "base/try.h"
-#include "swordfish/checkpoint.h"
-#include "swordfish/device.h"
-#include "swordfish/gemm.h"
-#include "swordfish/pack.h"
-#include "swordfish/swordfish.h"
+#include "api/handles.h"
 
 using namespace swordfish;
+using namespace swordfish::api;
 
-struct sf_checkpoint {
-  Checkpoint value;
-};
-struct sf_packed_file {
-  PackedFile value;
-};
-struct sf_weight {
-  PackedWeight value;               // on a GPU: the name alone
-  bool described = false;           // shape only: can be planned for, not run
-  std::optional<DeviceWeight> gpu;  // set: the weight is on a GPU
-  const PackedView& view() const { return gpu ? gpu->view() : value.view; }
-};
-struct sf_context {
-  explicit sf_context(int threads) : value(threads) {}
-  Context value;
-};
+namespace swordfish::api {
 
-namespace {
-
-thread_local std::string last_error;
-
-sf_status report(const Status& status) {
-  if (status.ok()) return SF_OK;
-  last_error = status.message();
-  return static_cast<sf_status>(status.code());
-}
-
-// Runs a call that returns Status; no exception passes.
-template <class F>
-sf_status guarded(F&& call) noexcept {
-  try {
-    return report(call());
-  } catch (const std::bad_alloc&) {
-    try {
-      last_error = "out of memory";
-    } catch (...) {
-      last_error.clear();
-    }
-    return SF_OUT_OF_MEMORY;
-  } catch (const std::exception& e) {
-    try {
-      last_error = e.what();
-    } catch (...) {
-      last_error.clear();
-    }
-    return SF_INTERNAL;
-  } catch (...) {
-    last_error.clear();
-    return SF_INTERNAL;
-  }
-}
-
-// Copies a caller's versioned struct into the library's version of it: fields the caller does not know are zero.
-template <class T>
-Status read_struct(const T* from, T& to) {
-  std::memset(static_cast<void*>(&to), 0, sizeof to);
-  if (from == nullptr) return {};
-  const std::size_t size = from->struct_size;
-  if (size < sizeof(std::size_t)) return invalid_argument("struct_size is {}: set it to sizeof the struct", size);
-  const auto* bytes = reinterpret_cast<const unsigned char*>(from);
-  if (size > sizeof to && std::any_of(bytes + sizeof to, bytes + size, [](unsigned char b) { return b != 0; }))
-    return invalid_argument("struct_size is {} and fields past {} are set: the program needs a newer library", size, sizeof to);
-  std::memcpy(static_cast<void*>(&to), from, std::min(size, sizeof to));
-  return {};
-}
-
-// Writes the library's struct into the caller's, as far as the caller's version goes.
-template <class T>
-Status write_struct(T from, T* to) {
-  if (to == nullptr) return invalid_argument("the output struct is NULL");
-  const std::size_t size = to->struct_size;
-  if (size < sizeof(std::size_t)) return invalid_argument("struct_size is {}: set it to sizeof the struct", size);
-  from.struct_size = size;
-  std::memcpy(static_cast<void*>(to), &from, std::min(size, sizeof from));
-  return {};
-}
-
-template <class... P>
-Status not_null(const char* names, P... pointers) {
-  const bool all_set = (... && (pointers != nullptr));
-  if (!all_set) return invalid_argument("a required pointer is NULL (one of: {})", names);
-  return {};
+std::string& last_error() {
+  static thread_local std::string text;
+  return text;
 }
 
 Result<DType> dtype(sf_dtype type) {
@@ -112,6 +26,17 @@ Result<DType> dtype(sf_dtype type) {
   }
   return invalid_argument("dtype {} is none of SF_BF16 to SF_I16", static_cast<int>(type));
 }
+
+Status host_data(const sf_weight& weight) {
+  if (weight.described) return invalid_argument("the weight has a shape but no data");
+  if (weight.gpu)
+    return invalid_argument("the weight is on {}: this call needs it in host memory", to_string(weight.gpu->device()));
+  return {};
+}
+
+}  // namespace swordfish::api
+
+namespace {
 
 Result<Device> device(sf_device_kind kind, int index) {
   if (kind != SF_CPU && kind != SF_CUDA)
@@ -150,89 +75,6 @@ sf_problem problem_in(const sf_plan& plan) {
   return p;
 }
 
-Device gpu_device(int index) { return {Device::Kind::cuda, index}; }
-
-Status host_data(const sf_weight& weight) {
-  if (weight.described) return invalid_argument("the weight has a shape but no data");
-  if (weight.gpu)
-    return invalid_argument("the weight is on {}: this call needs it in host memory", to_string(weight.gpu->device()));
-  return {};
-}
-
-sf_weight* on_gpu(const std::string& weight_name, DeviceWeight gpu) {
-  PackedWeight named;
-  named.name = weight_name;
-  return new sf_weight{std::move(named), false, std::move(gpu)};
-}
-
-// Codes in a caller's array, read while the call lasts.
-class CallersCodes : public CodeSource {
- public:
-  CallersCodes(const std::uint8_t* codes, std::int64_t row_stride) : codes_(codes), row_stride_(row_stride) {}
-  void read(std::int64_t n0, std::int64_t n, std::int64_t k0, std::int64_t k, std::uint8_t* out,
-            std::size_t stride) const override {
-    for (std::int64_t i = 0; i < n; ++i)
-      std::memcpy(out + static_cast<std::size_t>(i) * stride, codes_ + (n0 + i) * row_stride_ + k0, static_cast<std::size_t>(k));
-  }
-
- private:
-  const std::uint8_t* codes_;
-  std::int64_t row_stride_;
-};
-
-Result<Plane> plane_of(const void* data, sf_dtype type, std::int64_t stride_n, std::int64_t stride_row,
-                       std::initializer_list<sf_dtype> allowed, const char* what) {
-  if (std::find(allowed.begin(), allowed.end(), type) == allowed.end())
-    return invalid_argument("{} of a tensor cannot have dtype {}", what, static_cast<int>(type));
-  SF_ASSIGN(const DType element, dtype(type));
-  const std::int64_t bytes = bits(element) / 8;
-  return Plane{element, static_cast<const std::byte*>(data), stride_n * bytes, stride_row * bytes};
-}
-
-Result<QuantTensor> tensor_of(const sf_tensor& t) {
-  constexpr std::int64_t limit = std::int64_t{1} << 40;
-  if (t.code < SF_INT4 || t.code > SF_FP4)
-    return invalid_argument("code type {} is none of SF_INT4, SF_INT8, SF_FP4", static_cast<int>(t.code));
-  if (t.n < 1 || t.k < 1 || t.n > limit || t.k > limit || t.rows < 1 || t.rows > t.k || t.group_size < 1)
-    return invalid_argument("a tensor of {} x {} with {} scale rows and groups of {}: N and K must be 1 to 2^40, rows 1 to K", t.n,
-                            t.k, t.rows, t.group_size);
-  SF_TRY(not_null("codes, scales of a tensor", t.codes, t.scales));
-  if (t.codes_stride < t.k) return invalid_argument("codes_stride {} is less than k {}", t.codes_stride, t.k);
-  if (t.zeros && t.offsets) return invalid_argument("a tensor has zeros and offsets: it may have one of the two");
-  if (!t.row_of_k && (t.k - 1) / t.group_size >= t.rows)
-    return invalid_argument("{} scale rows are too few for k = {} in groups of {}", t.rows, t.k, t.group_size);
-  QuantTensor q;
-  q.name = t.name ? t.name : "";
-  q.n = t.n;
-  q.k = t.k;
-  q.code = static_cast<CodeType>(t.code);
-  if (t.code != SF_INT8)
-    for (std::int64_t n = 0; n < t.n; ++n)
-      if (const std::uint8_t* row = t.codes + n * t.codes_stride; *std::max_element(row, row + t.k) > 15)
-        return invalid_argument("row {} of the codes holds a value above 15: a 4-bit code takes a byte, and no more of it", n);
-  q.codes = std::make_shared<CallersCodes>(t.codes, t.codes_stride);
-  q.group_size = t.group_size;
-  q.rows = t.rows;
-  if (t.row_of_k) {
-    q.row_of_k.assign(t.row_of_k, t.row_of_k + t.k);
-    if (const auto [least, most] = std::minmax_element(q.row_of_k.begin(), q.row_of_k.end()); *least < 0 || *most >= t.rows)
-      return invalid_argument("row_of_k goes from {} to {}, and there are {} scale rows", *least, *most, t.rows);
-  }
-  SF_ASSIGN(q.scales, plane_of(t.scales, t.scale_type, t.scale_stride_n, t.scale_stride_row,
-                               {SF_BF16, SF_F16, SF_F32, SF_F8_E4M3, SF_F8_E8M0}, "scales"));
-  q.zero = t.offsets ? 0 : default_zero(q.code);
-  if (t.zeros) {
-    SF_ASSIGN(q.zeros, plane_of(t.zeros, t.zero_type, t.zero_stride_n, t.zero_stride_row, {SF_U8, SF_I16}, "zeros"));
-  }
-  if (t.offsets) {
-    SF_ASSIGN(q.offsets,
-              plane_of(t.offsets, t.offset_type, t.offset_stride_n, t.offset_stride_row, {SF_BF16, SF_F16, SF_F32}, "offsets"));
-  }
-  q.global.value = t.global == 0 ? 1.0f : t.global;
-  q.global.op = t.global_divides ? Global::Op::divide : Global::Op::multiply;
-  return q;
-}
-
 // The library's plan is made again from what the struct says: a plan is a pure function of the problem, and nothing in a struct
 // that passed through foreign memory is trusted.
 Result<Plan> plan_again(const sf_plan& from, const Problem& problem) {
@@ -246,7 +88,7 @@ extern "C" {
 
 const char* sf_version(void) { return SWORDFISH_VERSION; }
 const char* sf_status_name(sf_status status) { return name(static_cast<Code>(status)).data(); }
-const char* sf_last_error(void) { return last_error.c_str(); }
+const char* sf_last_error(void) { return last_error().c_str(); }
 
 sf_status sf_checkpoint_open(const char* path, const sf_open_options* options, sf_checkpoint** out) {
   return guarded([&]() -> Status {
@@ -418,129 +260,6 @@ sf_status sf_packed_file_load(const sf_packed_file* file, size_t layer, int64_t 
       return invalid_argument("layer {} of {}: the file has {} layers", layer, file->value.path(), file->value.layers().size());
     SF_ASSIGN(PackedWeight weight, file->value.load(layer, expert));
     *out = new sf_weight{std::move(weight), false, {}};
-    return {};
-  });
-}
-
-sf_status sf_weight_pack_tensors(const sf_tensor* tensors, size_t count, int threads, sf_weight** out) {
-  return guarded([&]() -> Status {
-    SF_TRY(not_null("tensors, out", tensors, out));
-    if (count == 0) return invalid_argument("no tensor was given to pack");
-    std::vector<QuantTensor> parts;
-    std::string packed_name;
-    const std::size_t step = tensors->struct_size;
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto* at = reinterpret_cast<const sf_tensor*>(reinterpret_cast<const unsigned char*>(tensors) + i * step);
-      if (at->struct_size != step)
-        return invalid_argument("tensor {} has struct_size {}, tensor 0 has {}", i, at->struct_size, step);
-      sf_tensor t;
-      SF_TRY(read_struct(at, t));
-      SF_ASSIGN(QuantTensor part, tensor_of(t));
-      packed_name += (i ? "|" : "") + part.name;
-      parts.push_back(std::move(part));
-    }
-    SF_ASSIGN(PackedWeight weight, pack(parts, std::move(packed_name), threads));
-    *out = new sf_weight{std::move(weight), false, {}};
-    return {};
-  });
-}
-
-sf_status sf_gpus(sf_gpus_info* out) {
-  return guarded([&]() -> Status {
-    SF_TRY(not_null("out", out));
-    const Gpus& all = gpus();
-    sf_gpus_info o{};
-    o.count = static_cast<int>(all.found.size());
-    o.driver = all.driver;
-    o.runtime = all.runtime;
-    o.machine_code = all.machine_code.empty() ? "" : all.machine_code.data();
-    o.none = all.none.empty() ? nullptr : all.none.c_str();
-    return write_struct(o, out);
-  });
-}
-
-sf_status sf_gpu(int index, sf_gpu_info* out) {
-  return guarded([&]() -> Status {
-    SF_TRY(not_null("out", out));
-    const Gpus& all = gpus();
-    if (index < 0 || static_cast<std::size_t>(index) >= all.found.size()) return usable_gpu(gpu_device(index)).status();
-    const GpuInfo& gpu = all.found[static_cast<std::size_t>(index)];
-    sf_gpu_info o{};
-    o.name = gpu.name.c_str();
-    o.compute_capability = gpu.arch;
-    o.sms = gpu.sms;
-    o.memory = static_cast<std::uint64_t>(gpu.memory);
-    o.l2 = static_cast<std::uint64_t>(gpu.l2);
-    o.unusable = gpu.unusable.empty() ? nullptr : gpu.unusable.c_str();
-    return write_struct(o, out);
-  });
-}
-
-sf_status sf_gpu_alloc(int index, size_t size, void** out) {
-  return guarded([&]() -> Status {
-    SF_TRY(not_null("out", out));
-    SF_ASSIGN(DeviceBuffer buffer, DeviceBuffer::allocate(gpu_device(index), size));
-    *out = buffer.release();
-    return {};
-  });
-}
-sf_status sf_gpu_free(int index, void* memory) {
-  return guarded([&]() -> Status {
-    if (!memory) return {};
-    SF_TRY(usable_gpu(gpu_device(index)).status());
-    DeviceBuffer::adopt(gpu_device(index), memory);
-    return {};
-  });
-}
-sf_status sf_gpu_copy(int index, void* to, const void* from, size_t size, void* stream) {
-  return guarded([&] { return copy(gpu_device(index), to, from, size, stream); });
-}
-sf_status sf_gpu_fill(int index, void* to, int byte, size_t size, void* stream) {
-  return guarded([&] { return fill(gpu_device(index), to, byte, size, stream); });
-}
-sf_status sf_gpu_stream_create(int index, void** out) {
-  return guarded([&]() -> Status {
-    SF_TRY(not_null("out", out));
-    SF_ASSIGN(Stream stream, Stream::create(gpu_device(index)));
-    *out = stream.release();
-    return {};
-  });
-}
-sf_status sf_gpu_stream_free(int index, void* stream) {
-  return guarded([&]() -> Status {
-    if (!stream) return {};
-    SF_TRY(usable_gpu(gpu_device(index)).status());
-    Stream::adopt(gpu_device(index), stream);
-    return {};
-  });
-}
-sf_status sf_gpu_synchronize(int index, void* stream) {
-  return guarded([&] { return synchronize(gpu_device(index), stream); });
-}
-
-sf_status sf_weight_gpu_bytes(const sf_weight* weight, size_t* bytes) {
-  return guarded([&]() -> Status {
-    SF_TRY(not_null("weight, bytes", weight, bytes));
-    *bytes = DeviceWeight::bytes(weight->view());
-    return {};
-  });
-}
-sf_status sf_weight_upload(const sf_weight* weight, int index, void* memory, size_t size, void* stream, sf_weight** out) {
-  return guarded([&]() -> Status {
-    SF_TRY(not_null("weight, out", weight, out));
-    SF_TRY(host_data(*weight));
-    SF_ASSIGN(DeviceWeight gpu, memory ? DeviceWeight::upload(weight->value, gpu_device(index), memory, size, stream)
-                                       : DeviceWeight::upload(weight->value, gpu_device(index), stream));
-    *out = on_gpu(weight->value.name, std::move(gpu));
-    return {};
-  });
-}
-sf_status sf_weight_borrow(const sf_weight* like, int index, void* memory, size_t size, sf_weight** out) {
-  return guarded([&]() -> Status {
-    SF_TRY(not_null("like, out", like, out));
-    if (like->described) return invalid_argument("the weight has a shape but no data");
-    SF_ASSIGN(DeviceWeight gpu, DeviceWeight::at(like->view(), gpu_device(index), memory, size));
-    *out = on_gpu(like->value.name, std::move(gpu));
     return {};
   });
 }
