@@ -63,8 +63,9 @@ struct Plan {
   int tile_m = 0, tile_n = 0;  // rows of x and of W that one task takes
   int tasks = 0;               // pieces handed to the pool (CPU) or CTAs (GPU)
   int split_k = 1;
-  std::size_t workspace = 0;  // bytes
-  std::string_view reason;    // one sentence, static: a Plan is trivially copyable
+  std::size_t workspace = 0;    // bytes
+  bool rounds_weights = false;  // to the type of x, before they are multiplied
+  std::string_view reason;      // one sentence, static: a Plan is trivially copyable
 };
 std::string to_string(const Plan& plan);
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "base/error.h"
@@ -61,6 +62,7 @@ std::string round_trip_difference(const QuantTensor& source, const QuantTensor& 
 // plan/error_bound.h); rows of w are shared out over the pool.
 struct Reference {
   std::vector<double> y, magnitude;
+  std::vector<double> weights, sum_x;  // Σ_k |x·w| of each element and Σ_k |x| of each row of x, for weight_rounding
 };
 
 double dot(const double* a, const double* b, std::int64_t k) {
@@ -72,24 +74,33 @@ double dot(const double* a, const double* b, std::int64_t k) {
   return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-Reference multiply(ThreadPool& pool, const QuantTensor& tensor, const std::vector<double>& x, std::int64_t m) {
+Reference multiply(ThreadPool& pool, const QuantTensor& tensor, const std::vector<double>& x, std::int64_t m, bool with_weights) {
   Reference out;
   out.y.resize(static_cast<std::size_t>(m * tensor.n));
   out.magnitude.resize(out.y.size());
+  out.weights.resize(out.y.size());
   std::vector<double> abs_x(x.size());
   std::transform(x.begin(), x.end(), abs_x.begin(), [](double v) { return std::abs(v); });
+  for (std::int64_t mm = 0; mm < m; ++mm)
+    out.sum_x.push_back(std::accumulate(abs_x.begin() + mm * tensor.k, abs_x.begin() + (mm + 1) * tensor.k, 0.0));
   constexpr std::int64_t rows = 8;  // weight rows a task
   pool.parallel_for((tensor.n + rows - 1) / rows, [&](std::int64_t task, int) {
     const std::int64_t n0 = task * rows, n = std::min(rows, tensor.n - n0), k = tensor.k;
     std::vector<double> w(static_cast<std::size_t>(n * k)), added(w.size());
     dequantize(tensor, n0, n, w.data(), k);
     added_magnitude(tensor, n0, n, added.data(), k);
-    for (std::int64_t mm = 0; mm < m; ++mm)
-      for (std::int64_t i = 0; i < n; ++i) {
-        const std::size_t at = static_cast<std::size_t>(mm * tensor.n + n0 + i);
-        out.y[at] = dot(&x[static_cast<std::size_t>(mm * k)], &w[static_cast<std::size_t>(i * k)], k);
-        out.magnitude[at] = dot(&abs_x[static_cast<std::size_t>(mm * k)], &added[static_cast<std::size_t>(i * k)], k);
-      }
+    const auto each = [&](auto&& set) {
+      for (std::int64_t mm = 0; mm < m; ++mm)
+        for (std::int64_t i = 0; i < n; ++i)
+          set(static_cast<std::size_t>(mm * tensor.n + n0 + i), static_cast<std::size_t>(mm * k), static_cast<std::size_t>(i * k));
+    };
+    each([&](std::size_t at, std::size_t xm, std::size_t wi) {
+      out.y[at] = dot(&x[xm], &w[wi], k);
+      out.magnitude[at] = dot(&abs_x[xm], &added[wi], k);
+    });
+    if (!with_weights) return;
+    for (double& v : w) v = std::abs(v);
+    each([&](std::size_t at, std::size_t xm, std::size_t wi) { out.weights[at] = dot(&abs_x[xm], &w[wi], k); });
   });
   return out;
 }
@@ -180,7 +191,11 @@ struct Verify {
         const double b = bias ? static_cast<double>((*bias)[static_cast<std::size_t>(n)]) : 0;
         const double expected = reference.y[at] + b;
         const double got = to_double(type, y[static_cast<std::size_t>(mm * ldy + n)]);
-        const double bound = error_bound(type, expected, reference.magnitude[at] + std::abs(b), tensor.k);
+        const double rounding =
+            chosen.rounds_weights
+                ? weight_rounding(type, reference.weights[at], reference.sum_x[static_cast<std::size_t>(mm)], tensor.global)
+                : 0;
+        const double bound = error_bound(type, expected, reference.magnitude[at] + std::abs(b), tensor.k, rounding);
         const double error = std::abs(got - expected);
         if (!(error <= bound)) ok = false;  // NaN fails
         worst = std::max(worst, bound > 0 ? error / bound : (error == 0 ? 0.0 : std::numeric_limits<double>::infinity()));
@@ -217,7 +232,7 @@ struct Verify {
       x[i] = from_float(type, normal(random));
       exact[i] = to_double(type, x[i]);
     }
-    const Reference reference = multiply(*pool, tensor, exact, most);
+    const Reference reference = multiply(*pool, tensor, exact, most, where.kind == Device::Kind::cuda);
     double relative = 0, over = 0;
     for (std::int64_t m : ms) {
       Json check;

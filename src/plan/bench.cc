@@ -169,7 +169,7 @@ Result<std::vector<BenchPoint>> bench(Context& context, const PackedWeight& weig
     problem.weight = &weight.view;
     std::memset(y.data(), 0xff, y.size());
     SF_TRY(run(context, problem, chosen, args));
-    SF_TRY(check_sample(weight, problem, x, y.data(), point));
+    SF_TRY(check_sample(weight, problem, chosen, x, y.data(), point));
     points.push_back(point);
   }
   return points;

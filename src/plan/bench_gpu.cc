@@ -70,8 +70,8 @@ std::vector<std::uint16_t> random_x(DType type, std::int64_t count) {
   return x;
 }
 
-Status check_sample(const PackedWeight& weight, const Problem& problem, const std::vector<std::uint16_t>& x, const std::byte* y,
-                    BenchPoint& point) {
+Status check_sample(const PackedWeight& weight, const Problem& problem, const Plan& plan, const std::vector<std::uint16_t>& x,
+                    const std::byte* y, BenchPoint& point) {
   const PackedView& v = weight.view;
   const auto k = static_cast<std::size_t>(v.k);
   const std::vector<std::int64_t> rows = spread(problem.m, 16);
@@ -84,16 +84,19 @@ Status check_sample(const PackedWeight& weight, const Problem& problem, const st
       dequantize(tensor, n, 1, w.data(), v.k);
       added_magnitude(tensor, n, 1, added.data(), v.k);
       for (const std::int64_t m : rows) {
-        double expected = 0, magnitude = 0;
+        double expected = 0, magnitude = 0, weights = 0, sum_x = 0;
         for (std::size_t i = 0; i < k; ++i) {
           const std::uint16_t bits16 = x[static_cast<std::size_t>(m) * k + i];
           const double xi = problem.x_type == DType::bf16 ? bf16_to_f32(bits16) : f16_to_f32(bits16);
           expected += xi * w[i];
+          weights += std::abs(xi * w[i]);
+          sum_x += std::abs(xi);
           magnitude += std::abs(xi) * added[i];
         }
         const double error =
             std::abs(value_at(problem.y_type, y, static_cast<std::size_t>(m * v.n + v.parts[p].n0 + n)) - expected);
-        if (!(error <= error_bound(problem.y_type, expected, magnitude, v.k))) point.bound_ok = false;  // NaN fails
+        const double rounding = plan.rounds_weights ? weight_rounding(problem.x_type, weights, sum_x, tensor.global) : 0;
+        if (!(error <= error_bound(problem.y_type, expected, magnitude, v.k, rounding))) point.bound_ok = false;  // NaN fails
         error2 += error * error;
         norm2 += expected * expected;
       }
@@ -208,7 +211,7 @@ Result<std::vector<BenchPoint>> bench_on_gpu(Context& context, const PackedWeigh
       point.cublas = cublas ? timed.back().median : 0;
       point.sm_mhz = sensors.sm_mhz;
       point.watts = sensors.watts;
-      SF_TRY(check_sample(weight, problem, x, y.data(), point));
+      SF_TRY(check_sample(weight, problem, chosen, x, y.data(), point));
       points.push_back(point);
     }
   }

@@ -18,13 +18,22 @@ namespace swordfish {
 // 255 for int8, 6 for fp4.
 void added_magnitude(const QuantTensor& tensor, std::int64_t n0, std::int64_t n, double* out, std::int64_t ld);
 
+// What rounding each weight to the type of x may add to an element (Plan::rounds_weights), `weights` = Σ_k |x_k·w_k|: half a unit
+// in the last place, and 2^-17 for scales that are two numbers of that type (cuda/sm80_mma/middle.cuh). Before its global a weight
+// below f16's normal numbers is off by 2^-25 instead: `sum_x` = Σ_k |x_k|.
+inline double weight_rounding(DType x_type, double weights, double sum_x, const Global& global) {
+  if (x_type == DType::bf16) return (0x1p-8 + 0x1p-16) * weights;
+  const double value = std::abs(static_cast<double>(global.value));
+  return (0x1p-11 + 0x1p-20) * weights + 0x1p-25 * sum_x * (global.op == Global::Op::divide ? 1 / value : value);
+}
+
 // |y − expected| ≤ this, for y rounded to `type` (bf16: 2^-8, f16: 2^-11, f32: 2^-24 relative; half of the smallest subnormal where
-// it underflows). `magnitude` = Σ_k |x_k|·added_magnitude + |bias|.
-inline double error_bound(DType type, double expected, double magnitude, std::int64_t k) {
+// it underflows). `magnitude` = Σ_k |x_k|·added_magnitude + |bias|; `weights`: weight_rounding, or 0.
+inline double error_bound(DType type, double expected, double magnitude, std::int64_t k, double weights = 0) {
   constexpr double u = 0x1p-24;
   constexpr double extra = 16;
   const double terms = (static_cast<double>(k) + extra) * u;
-  const double sum = terms / (1 - terms) * magnitude;
+  const double sum = terms / (1 - terms) * magnitude + weights;
   const double relative = type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-24;
   const double smallest = type == DType::f16 ? 0x1p-25 : 0x1p-134;
   return sum + relative * (std::abs(expected) + sum) + smallest;

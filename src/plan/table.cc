@@ -11,13 +11,20 @@ constexpr std::string_view kWeights = "int4 int8 fp4", kZeros = "constant intege
                            kLayout = "mma64/1", kVectors = "run: SSE4, AVX2, AVX-512; under qemu-user: NEON";
 
 constexpr Kernel kTable[] = {
-    {{"sm80_mma_decode", "cuda sm_80+", "any M; made for M <= 32", kWeights, kZeros, kGroups, kActivations, kLayout,
+    {{"sm80_mma_middle", "cuda sm_80+", "M > 16", kWeights, "constant integers (u8)", kGroups, "bf16 f16 (scales f16, e4m3)",
+      kLayout, "run: sm_90a (one H200)"},
+     Device::Kind::cuda,
+     cuda::middle_can_run,
+     cuda::middle_plan,
+     cuda::middle_launch,
+     cuda::mma_init},
+    {{"sm80_mma_decode", "cuda sm_80+", "any M; made for M <= 16", kWeights, kZeros, kGroups, kActivations, kLayout,
       "run: sm_90a (one H200)"},
      Device::Kind::cuda,
      cuda::decode_can_run,
      cuda::decode_plan,
      cuda::decode_launch,
-     cuda::decode_init},
+     cuda::mma_init},
     {{"cpu_decode", "cpu (SSE4, AVX2, AVX-512, NEON)", "M <= 8", kWeights, kZeros, kGroups, kActivations, kLayout, kVectors},
      Device::Kind::cpu,
      cpu::decode_can_run,

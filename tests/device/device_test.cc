@@ -26,13 +26,14 @@ class Gpu : public OnGpu {
 
 // An element may be off by error_bound; besides, the whole may be off by little more than dequantizing and then multiplying
 // exactly.
-void check(const std::vector<double>& y, const Expected& e, DType y_type, const std::vector<float>* bias, std::int64_t n,
-           std::int64_t k, const std::string& what) {
+void check(const std::vector<double>& y, const Expected& e, const Plan& plan, DType y_type, const std::vector<float>* bias,
+           std::int64_t n, std::int64_t k, const std::string& what) {
   ASSERT_FALSE(y.empty()) << what;
   double error2 = 0, model2 = 0, norm2 = 0;
   for (std::size_t i = 0; i < y.size(); ++i) {
     const double b = bias ? (*bias)[i % static_cast<std::size_t>(n)] : 0.0, exact = e.y[i] + b;
-    ASSERT_LE(std::abs(y[i] - exact), error_bound(y_type, exact, e.magnitude[i] + std::abs(b), k))
+    ASSERT_LE(std::abs(y[i] - exact),
+              error_bound(y_type, exact, e.magnitude[i] + std::abs(b), k, plan.rounds_weights ? e.rounding[i] : 0))
         << what << ", element " << i << ": " << y[i] << " for " << exact;
     const auto f = static_cast<float>(e.dequantized[i] + b);
     const double model = y_type == DType::f32 ? f : from_bits(y_type, to_bits(y_type, f));
@@ -74,7 +75,8 @@ TEST_F(Decode, WithinTheBoundForEveryWeightAndM) {
       for (int call = 0; call < 2; ++call) {  // the first call leaves the workspace ready for the second
         product.forget_y();
         product.launch(context);
-        ASSERT_NO_FATAL_FAILURE(check(product.values(), e, c.y_type, c.bias, w.n(), w.k(), "M " + std::to_string(m)));
+        ASSERT_NO_FATAL_FAILURE(
+            check(product.values(), e, product.planned, c.y_type, c.bias, w.n(), w.k(), "M " + std::to_string(m)));
       }
     }
   }
@@ -101,7 +103,8 @@ TEST_F(Decode, WithinTheBoundForEveryCut) {
         c.y_type = m == 1 ? DType::f32 : DType::bf16;
         Product product(w, weight, m, x, c);
         product.launch(context);
-        ASSERT_NO_FATAL_FAILURE(check(product.values(), e, c.y_type, nullptr, w.n(), w.k(), "M " + std::to_string(m)));
+        ASSERT_NO_FATAL_FAILURE(
+            check(product.values(), e, product.planned, c.y_type, nullptr, w.n(), w.k(), "M " + std::to_string(m)));
       }
     }
 }

@@ -148,14 +148,14 @@ class Product {
 // y in fp64 without bias; the same with weights rounded to the type of x, as dequantizing them first would have them; and what the
 // error bound sums up (plan/error_bound.h).
 struct Expected {
-  std::vector<double> y, dequantized, magnitude;
+  std::vector<double> y, dequantized, magnitude, rounding;
 };
 inline Expected expect(const Weight& w, std::int64_t m, const std::vector<std::uint16_t>& x, DType x_type) {
   const std::int64_t n = w.n(), k = w.k();
   std::vector<double> xs(static_cast<std::size_t>(m * k)), row(static_cast<std::size_t>(k)), added(row.size()), rounded(row.size());
   for (std::size_t i = 0; i < xs.size(); ++i) xs[i] = from_bits(x_type, x[i]);
   Expected out;
-  for (auto* v : {&out.y, &out.dequantized, &out.magnitude}) v->resize(static_cast<std::size_t>(m * n));
+  for (auto* v : {&out.y, &out.dequantized, &out.magnitude, &out.rounding}) v->resize(static_cast<std::size_t>(m * n));
   std::int64_t n0 = 0;
   for (const QuantTensor& t : w.tensors) {
     for (std::int64_t i = 0; i < t.n; ++i) {
@@ -163,10 +163,12 @@ inline Expected expect(const Weight& w, std::int64_t m, const std::vector<std::u
       added_magnitude(t, i, 1, added.data(), k);
       for (std::size_t j = 0; j < row.size(); ++j) rounded[j] = from_bits(x_type, to_bits(x_type, static_cast<float>(row[j])));
       for (std::int64_t r = 0; r < m; ++r) {
-        double sum = 0, of_rounded = 0, magnitude = 0;
+        double sum = 0, of_rounded = 0, magnitude = 0, weights = 0, sum_x = 0;
         for (std::size_t j = 0; j < row.size(); ++j) {
           const double v = xs[static_cast<std::size_t>(r * k) + j];
           sum += v * row[j];
+          weights += std::abs(v * row[j]);
+          sum_x += std::abs(v);
           of_rounded += v * rounded[j];
           magnitude += std::abs(v) * added[j];
         }
@@ -174,6 +176,7 @@ inline Expected expect(const Weight& w, std::int64_t m, const std::vector<std::u
         out.y[at] = sum;
         out.dequantized[at] = of_rounded;
         out.magnitude[at] = magnitude;
+        out.rounding[at] = weight_rounding(x_type, weights, sum_x, t.global);
       }
     }
     n0 += t.n;

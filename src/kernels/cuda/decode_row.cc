@@ -24,6 +24,7 @@ Result<const GpuInfo*> gpu_of(const Problem& p) {
 
 // All that a plan depends on.
 struct Key {
+  mma::DecodeChoice::Kernel kernel{};
   std::int64_t m = 0, n = 0, k = 0, n_blocks = 0, k_blocks = 0, rows = 0, group_size = 0, n_parts = 0;
   int zero = 0, arch = 0, sms = 0;
   std::int64_t smem_block = 0, smem_sm = 0;
@@ -32,9 +33,10 @@ struct Key {
   bool zeros = false, offsets = false, row_of_slice = false, gather = false;
   friend bool operator==(const Key&, const Key&) = default;
 };
-Key key_of(const Problem& p, const GpuInfo& gpu) {
+Key key_of(const Problem& p, const GpuInfo& gpu, mma::DecodeChoice::Kernel kernel) {
   const PackedView& w = *p.weight;
   Key key;
+  key.kernel = kernel;
   key.m = p.m;
   key.n = w.n;
   key.k = w.k;
@@ -71,7 +73,8 @@ Planned make(const Problem& p, const GpuInfo& gpu, const Key& key) {
   const mma::Gpu shape{gpu.sms, gpu.arch, gpu.smem_block, gpu.smem_sm};
   made.refused = mma::decode_refuses(*p.weight, p.x_type, shape);
   if (!made.refused.empty()) return made;
-  mma::DecodePlan& plan = made.plan = mma::plan_decode(*p.weight, std::max<std::int64_t>(p.m, 1), p.x_type, shape);
+  mma::DecodePlan& plan = made.plan =
+      mma::plan_decode(*p.weight, std::max<std::int64_t>(p.m, 1), p.x_type, shape, {.kernel = key.kernel});
   if (plan.flags_bytes > kCounters) {
     made.refused = "needs more counters than a workspace has";
     return made;
@@ -86,43 +89,32 @@ Planned make(const Problem& p, const GpuInfo& gpu, const Key& key) {
 
 // Plans of this thread's last calls: run() plans anew at each call, and cutting the work into even pieces takes some µs of
 // divisions.
-const Planned& planned(const Problem& p, const GpuInfo& gpu) {
+const Planned& planned(const Problem& p, const GpuInfo& gpu, mma::DecodeChoice::Kernel kernel) {
   static thread_local std::array<Planned, 64> cache{};
-  const Key key = key_of(p, gpu);
+  const Key key = key_of(p, gpu, kernel);
   const auto hash = static_cast<std::uint64_t>(key.m * 31 + key.n_blocks * 1009 + key.k_blocks * 7919) ^
-                    static_cast<std::uint64_t>(key.code) << 3 ^ static_cast<std::uint64_t>(key.x_type);
+                    static_cast<std::uint64_t>(key.code) << 3 ^ static_cast<std::uint64_t>(key.x_type) ^
+                    static_cast<std::uint64_t>(kernel) << 5;
   Planned& slot = cache[hash % cache.size()];
   if (slot.key != key) slot = make(p, gpu, key);
   return slot;
 }
 
-}  // namespace
+constexpr auto kMiddle = mma::DecodeChoice::best;  // the middle kernel where it can
+constexpr auto kDecode = mma::DecodeChoice::decode;
 
-std::string decode_can_run(const Problem& p) {
+// Why neither kernel can do a problem, or empty.
+std::string common_can_run(const Problem& p, mma::DecodeChoice::Kernel kernel) {
   const PackedView& w = *p.weight;
   if (p.device.kind != Device::Kind::cuda) return "is a CUDA kernel; the problem is on " + to_string(p.device);
   if (w.layout != Layout::mma64_1) return "reads layout mma64/1; the weight has " + std::string(name(w.layout));
   const Result<const GpuInfo*> gpu = gpu_of(p);
   if (!gpu.ok()) return "cannot run: " + gpu.status().message();
-  if (const std::string& why = planned(p, **gpu).refused; !why.empty()) return "cannot do this problem: " + why;
+  if (const std::string& why = planned(p, **gpu, kernel).refused; !why.empty()) return "cannot do this problem: " + why;
   return {};
 }
 
-Plan decode_plan(const Problem& p) {
-  const mma::DecodePlan& d = planned(p, **gpu_of(p)).plan;
-  Plan plan;
-  plan.m = p.m;
-  plan.tile_m = 8 * d.m8;
-  plan.tile_n = 64;
-  plan.tasks = d.ctas;
-  plan.split_k = static_cast<int>((d.ctas + p.weight->n_blocks - 1) / p.weight->n_blocks);
-  plan.workspace = d.workspace;
-  plan.reason = p.m <= 8 * d.m8 ? "reading the weight bounds the time: one launch reads each code once, on all SMs"
-                                : "one launch for each tile of rows, each reads the whole weight";
-  return plan;
-}
-
-Status decode_launch(Context&, const Problem& p, const Plan&, const RunArgs& a) {
+Status launch(const Problem& p, const RunArgs& a, mma::DecodeChoice::Kernel kernel) {
   if (p.described) return invalid_argument("the problem describes a GPU ({}): it can be planned, not run", p.described->name);
   SF_ASSIGN(const GpuInfo* gpu, gpu_of(p));
   const PackedView& w = *p.weight;
@@ -132,7 +124,6 @@ Status decode_launch(Context&, const Problem& p, const Plan&, const RunArgs& a) 
                                     {"the workspace", a.workspace},
                                     {"the packed weight", w.codes},
                                     {"the packed weight's scales", w.scales}}));
-  const mma::DecodePlan& plan = planned(p, *gpu).plan;
   mma::DecodeCall call;
   call.x = a.x;
   call.ldx = a.ldx;
@@ -144,13 +135,59 @@ Status decode_launch(Context&, const Problem& p, const Plan&, const RunArgs& a) 
   call.workspace = a.workspace;
   call.workspace_size = a.workspace_size;
   call.stream = a.stream;
-  call.dependent = a.dependent && gpu->arch >= 90;
+  call.dependent = a.dependent;
   const CurrentDevice current(p.device);
   SF_TRY(current.status());
-  return mma::launch_decode(w, plan, call);
+  return mma::launch_decode(w, planned(p, *gpu, kernel).plan, call);
 }
 
-Status decode_init(const Plan&, Device device, void* workspace, void* stream) {
+}  // namespace
+
+std::string middle_can_run(const Problem& p) {
+  if (std::string why = common_can_run(p, kMiddle); !why.empty()) return why;
+  if (p.m <= 16) return "takes more than 16 rows of x; this problem has " + std::to_string(p.m);
+  if (planned(p, **gpu_of(p), kMiddle).plan.m16 == 0)
+    return "takes scales and zero points that go into fragments of the type of x: no offsets, zero points of u8, with f16 x scales "
+           "of "
+           "f16 or e4m3";
+  return {};
+}
+
+Plan middle_plan(const Problem& p) {
+  const mma::DecodePlan& d = planned(p, **gpu_of(p), kMiddle).plan;
+  Plan plan;
+  plan.m = p.m;
+  plan.tile_m = 16 * d.m16;
+  plan.tile_n = 64 * d.columns;
+  plan.tasks = d.ctas;
+  plan.split_k = d.whole ? 1 : 2;
+  plan.workspace = d.workspace;
+  plan.rounds_weights = true;
+  plan.reason = "M > 16: several tiles of rows share one stream of dequantized weights";
+  return plan;
+}
+
+Status middle_launch(Context&, const Problem& p, const Plan&, const RunArgs& a) { return launch(p, a, kMiddle); }
+
+std::string decode_can_run(const Problem& p) { return common_can_run(p, kDecode); }
+
+Plan decode_plan(const Problem& p) {
+  const mma::DecodePlan& d = planned(p, **gpu_of(p), kDecode).plan;
+  Plan plan;
+  plan.m = p.m;
+  plan.tile_m = 8 * d.m8;
+  plan.tile_n = 64;
+  plan.tasks = d.ctas;
+  plan.split_k = static_cast<int>((d.ctas + p.weight->n_blocks - 1) / p.weight->n_blocks);
+  plan.workspace = d.workspace;
+  plan.reason = p.m <= 16 ? "M <= 16: reading the weight bounds the time, so each code is read once, by all SMs"
+                          : "one launch for each tile of rows, each reads the whole weight";
+  return plan;
+}
+
+Status decode_launch(Context&, const Problem& p, const Plan&, const RunArgs& a) { return launch(p, a, kDecode); }
+
+Status mma_init(const Plan&, Device device, void* workspace, void* stream) {
   SF_TRY(usable_gpu(device).status());
   SF_TRY(check_on_device(device, {{"the workspace", workspace}}));
   mma::DecodePlan counters;
