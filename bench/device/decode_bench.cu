@@ -852,9 +852,8 @@ void time_plans(const std::string& shapes, const std::vector<int>& ms, const cha
                        "\"sms\":%d,\"whole\":%d,\"us\":%.2f,\"us_p05\":%.2f,\"us_p95\":%.2f,\"rel_err\":%.6f,\"dequantized_rel_"
                        "err\":%.6f,\"bound_ok\":%s}\n",
                        layer.name, c.n, c.k, m, f.name, c.group < 0 ? -c.group : c.group, f.half == Half::bf16 ? "bf16" : "f16",
-                       plan.m16 ? "middle" : "decode", plan.m16 ? 16 * plan.m16 : 8 * plan.m8, plan.warps, plan.ctas, plan.cluster,
-                       pdl, gpu.sms, plan.whole, median, us[us.size() / 20], us[us.size() * 19 / 20], e.kernel, e.dequantized,
-                       ok ? "true" : "false");
+                       plan.m16 ? "middle" : "decode", plan.tile_m(), plan.warps, plan.ctas, plan.cluster, pdl, gpu.sms, plan.whole,
+                       median, us[us.size() / 20], us[us.size() * 19 / 20], e.kernel, e.dequantized, ok ? "true" : "false");
           std::printf("%-11s m=%-3d %-10s w%-2d ctas %3d cl %d pdl %d %7.2f us (%.2f..%.2f) err %.5f / %.5f%s\n", layer.name, m,
                       f.name, plan.warps, plan.ctas, plan.cluster, pdl, median, us.front(), us[us.size() * 19 / 20], e.kernel,
                       e.dequantized, ok ? "" : " WRONG");

@@ -40,6 +40,9 @@ struct DecodePlan {
   std::size_t flags_bytes = 0;                  // at the workspace's start: zero before and after every launch
   std::size_t pieces_offset = 0, x_offset = 0;  // scratch: columns' partial sums, x as the kernels read it
   std::size_t workspace = 0;                    // bytes in all
+
+  int tile_m() const { return m16 ? 16 * m16 : 8 * m8; }  // tokens
+  int tile_n() const { return 64 * columns; }             // outputs
 };
 
 // Empty, or one sentence saying why not. Reads no pointer of the weight but `parts`; row_of_slice and gather count by being set.

@@ -143,7 +143,7 @@ Status launch_decode(const PackedView& w, const DecodePlan& plan, const DecodeCa
   shape.dynamic_smem = plan.smem;
   shape.dependent = call.dependent && plan.dependent;
   // Rows in turn: the decode kernel takes one tile of tokens, the middle kernel as many as 2^31 units allow.
-  const std::int64_t tokens = plan.m16 ? 16 * plan.m16 : 8 * plan.m8;
+  const std::int64_t tokens = plan.tile_m();
   const std::int64_t tiles_n = (w.n_blocks + plan.columns - 1) / plan.columns;
   const std::int64_t most = plan.m16 ? std::max<std::int64_t>(1, INT32_MAX / 2 / (tiles_n * w.k_blocks)) : 1;
   for (std::int64_t m0 = 0; m0 < call.m; m0 += most * tokens) {
