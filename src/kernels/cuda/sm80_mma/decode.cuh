@@ -438,7 +438,7 @@ struct Decode {
     stream = ptx::policy_evict_first();
     scale_lanes = ptx::pinned(4 << scale_shift);
     extra_lanes = extra_shift < 0 ? 0 : 4 << extra_shift;
-    group_mask = ptx::pinned(group_mask);
+    if constexpr (kM8 == 1 || kWarps != 8) group_mask = ptx::pinned(group_mask);  // else it is one register too many
     tokens_left = ptx::pinned(a.m - lane / Shape::chunks);
     codes_at = ptx::pinned(ring + 16 * lane);
     rows_at = ptx::pinned(ring + kRows);
@@ -533,7 +533,7 @@ struct Decode {
 
 // kWarps, kStages 0: as the architecture has room.
 template <Weights weights, Half half, int kM8, Flush kFlush, int kWarps = 0, int kStages = 0, int kCtas = 1>
-SF_KERNEL void SF_LAUNCH_BOUNDS(32 * (kWarps ? kWarps : decode_warps(weights, kM8, kFlush, SharedMemory::large)), kCtas)
+SF_KERNEL void SF_LAUNCH_BOUNDS(32 * (kWarps ? kWarps : decode_warps(weights, kM8, kFlush, kSharedMemory)), kCtas)
     decode_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
   constexpr int warps = kWarps ? kWarps : decode_warps(weights, kM8, kFlush, kSharedMemory);
   Decode<weights, half, kM8, kFlush, warps, kStages ? kStages : decode_stages(kSharedMemory)> decode(args);

@@ -75,6 +75,7 @@ inline constexpr SharedMemory kSharedMemory = SharedMemory::large;
 #endif
 constexpr int decode_warps(Weights weights, int m8, Flush flush, SharedMemory shared) {
   if (shared == SharedMemory::small) return 8;
+  if (m8 == 2 && shared == SharedMemory::medium) return 12;
   return m8 == 2 && (flush == Flush::slices || (flush == Flush::pairs && weights == Weights::fp4)) ? 12 : 16;
 }
 constexpr int decode_stages(SharedMemory shared) { return shared == SharedMemory::large ? 3 : 2; }
