@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that decode_bench has to say on a GPU machine, about two minutes, to five files: bench/device/decode_all.sh BENCH OUT
+# Everything that decode_bench has to say on a GPU machine, two to five minutes, to five files: bench/device/decode_all.sh BENCH OUT
 #   check.txt        plans of all formats and shapes against fp64
 #   times.json       int4 over M, all formats at M = 1, 16, 64
 #   few_sms.json     24 SMs, a CTA each: columns split evenly ("whole": 0) and not at all (1)
