@@ -69,6 +69,9 @@ sf_status guarded(F&& call) noexcept {
   }
 }
 
+// Far above any version of any struct; a larger struct_size is a field that was never set.
+inline constexpr std::size_t kMaxStructSize = 4096;
+
 // Copies a caller's versioned struct into the library's version of it: fields the caller does not know are zero.
 template <class T>
 Status read_struct(const T* from, T& to) {
@@ -76,6 +79,7 @@ Status read_struct(const T* from, T& to) {
   if (from == nullptr) return {};
   const std::size_t size = from->struct_size;
   if (size < sizeof(std::size_t)) return invalid_argument("struct_size is {}: set it to sizeof the struct", size);
+  if (size > kMaxStructSize) return invalid_argument("struct_size is {}: set it to sizeof the struct", size);
   const auto* bytes = reinterpret_cast<const unsigned char*>(from);
   if (size > sizeof to && std::any_of(bytes + sizeof to, bytes + size, [](unsigned char b) { return b != 0; }))
     return invalid_argument("struct_size is {} and fields past {} are set: the program needs a newer library", size, sizeof to);

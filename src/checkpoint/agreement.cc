@@ -113,8 +113,13 @@ Status check_experts(const Container& container, const Config* config, const std
     groups[prefix][std::string(place->leaf)][place->expert] = &layer.info;
     counts[prefix] = std::max(counts[prefix], place->expert + 1);
   }
-  if (groups.empty()) return {};
   SF_ASSIGN(const std::int64_t stated, stated_experts(*config));
+  for (const FormatLayer& layer : layers) {
+    const LayerInfo& info = layer.info;
+    if (info.experts == 0 || stated == 0 || info.experts == stated) continue;
+    return malformed("{}: module '{}' holds {} experts, but the model configuration states {}", file_of(container, info),
+                     printable(info.name), info.experts, stated);
+  }
   for (const auto& [prefix, leaves] : groups) {
     const std::int64_t count = std::max(counts[prefix], stated);
     for (const auto& [leaf, experts] : leaves) {

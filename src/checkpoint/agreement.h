@@ -12,7 +12,7 @@ namespace swordfish {
 // that differ stay separate. Elsewhere parts that differ in scheme, bits, group size or symmetry, or of which only some are
 // quantized, are refused (row 30); only a part that compressed-tensors ignores by name may be plain, and the others stay separate.
 Status link_fused(const Container& container, const Config* config, std::vector<FormatLayer>& layers);
-// Row 42: numbered experts without gaps, with equal shapes and quantization, as many as the configuration says.
+// Row 42: numbered experts without gaps, with equal shapes and quantization, as many as the configuration says, stacked or not.
 Status check_experts(const Container& container, const Config* config, const std::vector<FormatLayer>& layers);
 // Row 33: a plain `<module>.weight` beside a quantized module that does not use it.
 Status check_doubles(const Container& container, const std::vector<FormatLayer>& layers);

@@ -250,7 +250,8 @@ void add_bench(CLI::App& app, int& exit) {
       ->check(CLI::IsMember({"table", "json", "csv", "benchmark"}))
       ->capture_default_str();
   command->add_option("--shapes", s->shapes, "Without a checkpoint: NxK, or llama-8b, llama-70b, smollm-135m; several by commas")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->excludes("path");
   command->add_option("--m", s->ms, "Rows of x, several by commas")
       ->delimiter(',')
       ->capture_default_str()

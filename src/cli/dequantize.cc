@@ -36,6 +36,14 @@ struct Dequantize {
 
   DType type() const { return dtype == "fp32" ? DType::f32 : dtype == "bf16" ? DType::bf16 : DType::f16; }
 
+  // How many names --hf-names did not change.
+  std::int64_t kept_names(const Source& source, const std::vector<std::size_t>& layers) const {
+    if (!hf_names) return 0;
+    return std::count_if(layers.begin(), layers.end(), [&](std::size_t i) {
+      return !source.checkpoint() || source.checkpoint()->hf_name(i).name == source.layers()[i].weight_name;
+    });
+  }
+
   // The output tensors in order, and what fills them.
   Status plan_output(const Source& source, const std::vector<std::size_t>& layers, std::vector<SafetensorsWriter::Entry>& entries,
                      std::vector<Piece>& pieces) const {
@@ -98,6 +106,7 @@ struct Dequantize {
     std::vector<SafetensorsWriter::Entry> entries;
     std::vector<Piece> pieces;
     SF_TRY(plan_output(source, layers, entries, pieces));
+    opened = true;
     SF_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(out, force, entries, {{"format", "pt"}}));
     ThreadPool pool(threads);
     Progress progress("dequantizing");
@@ -112,7 +121,6 @@ struct Dequantize {
       } else {
         SF_ASSIGN(tensor, source.checkpoint()->load(piece.layer, piece.expert));
       }
-      opened = true;
       const std::int64_t row_bytes = tensor.k * bits(type()) / 8;
       const std::int64_t chunk = std::max<std::int64_t>(1, (std::int64_t{4} << 20) / row_bytes);  // 4 MiB a task
       const std::int64_t group = chunk * pool.threads();
@@ -133,6 +141,10 @@ struct Dequantize {
     }
     SF_TRY(writer.commit());
     fmt::print("{}: {} tensors as {}\n", out, entries.size(), dtype);
+    if (const std::int64_t kept = kept_names(source, layers); kept > 0)
+      fmt::print(stderr,
+                 "swordfish: --hf-names: {} of {} names are kept as they are: the rule is for GGUF files of architecture llama\n",
+                 kept, layers.size());
     if (overflowed) fmt::print(stderr, "swordfish: {} weights are too large for {} and became infinite\n", overflowed, dtype);
     return {};
   }

@@ -120,8 +120,8 @@ void add_explain(CLI::App& app, int& exit) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
-  command->add_option("--n", s->n, "Output features, when no checkpoint is given");
-  command->add_option("--k", s->k, "Input features");
+  command->add_option("--n", s->n, "Output features, when no checkpoint is given")->excludes("path");
+  command->add_option("--k", s->k, "Input features")->excludes("path");
   command->add_option("--group", s->group, "Columns a scale; 0: one scale per output row")->capture_default_str();
   add_code_type(*command, s->type);
   command->add_option("--act", s->activation, "bf16 or fp16")->check(CLI::IsMember({"bf16", "fp16"}))->capture_default_str();

@@ -220,6 +220,10 @@ struct Inspect {
     }
     Status problem;
     const Checkpoint checkpoint = Checkpoint::open_partial(input.path, input.open_options(), problem);
+    if (!problem.ok() && checkpoint.tensors().empty() && format != Format::json) {  // nothing could be read: no table
+      exit = fail(problem);
+      return;
+    }
     print_checkpoint(checkpoint, problem);
   }
 };

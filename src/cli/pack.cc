@@ -17,6 +17,10 @@ struct Pack {
   int& exit;
 
   void run() {
+    if (PackedFile::is_packed(input.path)) {
+      exit = fail_usage(input.path + " is a packed file already");
+      return;
+    }
     Result<Checkpoint> checkpoint = Checkpoint::open(input.path, input.open_options());
     if (!checkpoint.ok()) {
       exit = fail(checkpoint.status());
@@ -65,6 +69,7 @@ void add_pack(CLI::App& app, int& exit) {
   CLI::App* command = app.add_subcommand("pack", "Write a checkpoint's weights in the packed layout, as safetensors");
   auto s = std::make_shared<Pack>(exit);
   add_input(*command, s->input, true);
+  command->get_option("path")->description("Checkpoint folder, .safetensors or .gguf file");
   add_format(*command, s->format);
   command->add_option("-o,--out", s->out, "The file to write; it appears whole or not at all")->required();
   command

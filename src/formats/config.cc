@@ -101,26 +101,37 @@ Status compare(const Config& config) {
   return {};
 }
 
-// The method as the sources state it, and what the file's name implies where none does.
+// What a source that names no method can only be.
+Result<std::string> implied_method(const Config::Source& source) {
+  SF_ASSIGN(const std::optional<element> algo, get_value(source.object, "quant_algo", where(source)));
+  if (algo) return std::string("modelopt");
+  if (source.file.ends_with("/quantize_config.json")) return std::string("gptq");
+  if (source.file.ends_with("/quant_config.json")) return std::string("awq");
+  return std::string();
+}
+
+// The method as the sources state it, and what the file implies where it states none.
 Result<std::string> find_method(const Config& config) {
   Facts facts;
   std::string method;
   for (const Config::Source& source : config.sources) {
+    bool stated = false;
     for (const std::string_view key : {"quant_method", "method"}) {
       SF_ASSIGN(const std::optional<std::string_view> value, get_string(source.object, key, where(source)));
       if (!value) continue;
       std::string lower = ascii_lower(*value);
       if (method.empty()) method = lower;
       SF_TRY(state(facts, "method", source, key, lower.starts_with("modelopt") ? "modelopt" : std::move(lower)));
+      stated = true;
     }
+    if (stated) continue;
+    SF_ASSIGN(std::string implied, implied_method(source));
+    if (implied.empty()) continue;
+    if (method.empty()) method = implied;
+    if (method == "auto-round" && implied != "modelopt") continue;  // it exports in the forms of GPTQ and AWQ
+    SF_TRY(state(facts, "method", source, "quant_method (implied)", std::move(implied)));
   }
   if (!method.empty()) return method;
-  for (const Config::Source& source : config.sources) {
-    SF_ASSIGN(const std::optional<element> algo, get_value(source.object, "quant_algo", where(source)));
-    if (algo) return std::string("modelopt");
-    if (source.file.ends_with("/quantize_config.json")) return std::string("gptq");
-    if (source.file.ends_with("/quant_config.json")) return std::string("awq");
-  }
   const Config::Source& first = config.sources.front();
   return malformed("{}: key 'quant_method' (string) is missing, and nothing else says how the model is quantized", where(first));
 }

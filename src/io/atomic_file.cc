@@ -38,6 +38,20 @@ Status already_there(const std::string& path) {
   return invalid_argument("{} exists: give another name, or --force to replace it", path);
 }
 
+// Gives the file its final name unless that is taken (EEXIST); 0 or -1 with errno. File systems without hard links (FAT, some FUSE)
+// can rename without replacing, or know neither.
+int move_to_free_name(const std::string& from, const std::string& to) {
+  if (link(from.c_str(), to.c_str()) == 0) return unlink(from.c_str());
+  if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS) return -1;
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return -1;
+  if (exists_now(to)) {
+    errno = EEXIST;
+    return -1;
+  }
+  return rename(from.c_str(), to.c_str());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::string& path, bool force) {
@@ -45,6 +59,8 @@ Result<std::unique_ptr<AtomicFile>> AtomicFile::create(const std::string& path, 
   if (exists_now(path)) {
     if (!force) return already_there(path);
     struct stat info {};
+    if (lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode))  // such as /dev/stdout
+      return invalid_argument("{} is a symbolic link and is not replaced: name the file itself", path);
     if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
       return invalid_argument("{} is not a regular file and is not replaced", path);
   }
@@ -122,10 +138,8 @@ Status AtomicFile::commit() {
   if (!temporary_.empty()) {
     if (force_) {
       if (rename(temporary_.c_str(), path_.c_str()) != 0) return io_error("{}: rename failed: {}", path_, std::strerror(errno));
-    } else {
-      if (link(temporary_.c_str(), path_.c_str()) != 0)
-        return errno == EEXIST ? already_there(path_) : io_error("{}: link failed: {}", path_, std::strerror(errno));
-      unlink(temporary_.c_str());
+    } else if (move_to_free_name(temporary_, path_) != 0) {
+      return errno == EEXIST ? already_there(path_) : io_error("{}: link failed: {}", path_, std::strerror(errno));
     }
     forget_temporary(temporary_);
     temporary_.clear();

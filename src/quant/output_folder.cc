@@ -107,6 +107,7 @@ Status OutputFolder::commit() {
       return sync_folder(parent_of(path_));
     }
   }
+  if (errno == EEXIST || errno == ENOTEMPTY) return invalid_argument("{}: exists already; use force to replace it", path_);
   return io_error("{}: cannot rename the finished folder to it: {}", path_, std::strerror(errno));
 }
 

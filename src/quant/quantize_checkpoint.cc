@@ -364,6 +364,7 @@ Result<QuantizeReport> Quantizer::run(const std::string& path, const std::string
   SF_TRY(plan());
   std::error_code ignored;
   if (std::filesystem::equivalent(path, out, ignored)) return invalid_argument("{}: the output cannot replace the input", out);
+  SF_TRY(report(0));  // the input is sound: from here on it is the output that can fail
   SF_ASSIGN(const std::unique_ptr<OutputFolder> folder,
             OutputFolder::create(out, options_.force, {"model.safetensors", "config.json", "hf_quant_config.json"}));
   if (options_.scheme == QuantizeScheme::nvfp4) SF_TRY(find_globals());

@@ -152,6 +152,8 @@ TEST(CApi, StructsOfOlderAndNewerPrograms) {
   EXPECT_EQ(sf_plan_make(o.weight, &newer.known, &plan), SF_INVALID_ARGUMENT);
 
   sf_problem unset = problem;
+  unset.struct_size = size_t{1} << 40;  // was never set: not read that far
+  EXPECT_EQ(sf_plan_make(o.weight, &unset, &plan), SF_INVALID_ARGUMENT);
   unset.struct_size = 0;
   EXPECT_EQ(sf_plan_make(o.weight, &unset, &plan), SF_INVALID_ARGUMENT);
   EXPECT_NE(std::string(sf_last_error()).find("struct_size"), std::string::npos);

@@ -31,7 +31,8 @@ def test_help_has_an_example(swordfish, command):
 def test_version_and_usage(swordfish):
     assert swordfish("--version")[1].startswith("swordfish 0.")
     assert swordfish()[0] == 2
-    assert swordfish("inspekt")[0] == 2
+    code, _, err = swordfish("inspekt")
+    assert code == 2 and "inspekt" in err
     assert swordfish("verify")[0] == 2
     assert swordfish("verify", "x", "--m", "0")[0] == 2
 
@@ -319,3 +320,63 @@ def test_nothing_of_the_driver_is_needed_to_start(swordfish):
 
 def test_readme_table_is_printed_from_the_kernel_table(swordfish):
     assert subprocess.run(["python3", str(ROOT / "scripts" / "support_table.py"), "--check", swordfish.path]).returncode == 0
+
+
+def test_output_that_cannot_be_written_is_the_machines_fault(swordfish, data, tmp_path):
+    source = tmp_path / "src"
+    source.mkdir()
+    swordfish_quantizable(source, 64, 256, 1)
+    for command in (["pack", data(GPTQ)], ["dequantize", data(GPTQ)], ["quantize", source, "--scheme", "int8"]):
+        code, _, err = swordfish(*command, "-o", tmp_path / "no" / "p.safetensors")
+        assert code == 4 and "no" in err
+
+
+def test_a_symbolic_link_is_not_replaced(swordfish, data, tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("precious")
+    link.symlink_to(target)
+    for command in ("pack", "dequantize"):
+        code, _, err = swordfish(command, data(GPTQ), "-o", link, "--force")
+        assert code == 2 and "symbolic link" in err and link.is_symlink() and target.read_text() == "precious"
+
+
+def test_packing_a_packed_file_is_usage(swordfish, data, tmp_path):
+    assert swordfish("pack", data(GPTQ), "-o", tmp_path / "p")[0] == 0
+    code, _, err = swordfish("pack", tmp_path / "p", "-o", tmp_path / "q")
+    assert code == 2 and "packed file" in err
+
+
+def test_results_that_cannot_be_printed(swordfish, data, tmp_path):
+    command = f"'{swordfish.path}' inspect '{data(GPTQ)}'"
+    for line in (f"{command} | true; exit ${{PIPESTATUS[0]}}", f"{command} >/dev/full", f"{command} >&-"):
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+        # a reader that has not yet closed its end may still take everything
+        assert done.returncode == 4 or ("| true" in line and done.returncode == 0), (line, done)
+    # Without standard streams no result or message may end up in the files that the program opens.
+    subprocess.run(["bash", "-c", f"'{swordfish.path}' pack '{data(GPTQ)}' -o '{tmp_path}/closed' <&- >&- 2>&-"])
+    assert swordfish("pack", data(GPTQ), "-o", tmp_path / "open")[0] == 0
+    assert (tmp_path / "closed").read_bytes() == (tmp_path / "open").read_bytes()
+
+
+def test_options_that_would_be_ignored_are_usage(swordfish, data, tmp_path):
+    assert swordfish("explain", data(GPTQ), "--n", "64", "--k", "64")[0] == 2
+    assert swordfish("bench", data(GPTQ), "--shapes", "64x64")[0] == 2
+    source = tmp_path / "src"
+    source.mkdir()
+    swordfish_quantizable(source, 64, 256, 1)
+    for option in (["--group", "32"], ["--asymmetric"], ["--scale-type", "fp16"]):
+        code, _, err = swordfish("quantize", source, "-o", tmp_path / "q", "--scheme", "nvfp4", *option)
+        assert code == 2 and option[0] in err
+    code, _, err = swordfish("dequantize", data(GPTQ), "-o", tmp_path / "d", "--hf-names")
+    assert code == 0 and "--hf-names" in err
+
+
+def test_products_beyond_fp16_are_infinite_and_right(swordfish, tmp_path):
+    source = tmp_path / "src"
+    source.mkdir()
+    save_file({"model.layers.0.mlp.down_proj.weight": np.full((64, 256), 3e4, np.float32)}, source / "model.safetensors")
+    (source / "config.json").write_text('{"model_type": "llama"}')
+    assert swordfish("quantize", source, "-o", tmp_path / "q", "--scheme", "int8")[0] == 0
+    summary = swordfish.json("verify", tmp_path / "q", "--act", "fp16", "--m", "1,16")["summary"]
+    assert summary["failed"] == 0 and summary["overflowed"] > 0
+    assert swordfish.json("verify", tmp_path / "q", "--act", "bf16")["summary"]["overflowed"] == 0

@@ -58,6 +58,11 @@ TEST(Config, Contradictions) {
                  {"checkpoint_format", "gptq_v2", gptq});
   expect_refused(both(kGptq, "{\"quant_method\":\"awq\"}", "quant_config.json"),
                  {"quant_method", "gptq", "awq", "quant_config.json"});
+  // A file that names no method can still say that it is of another one.
+  expect_refused(both(kGptq, "{\"quantization\":{\"quant_algo\":\"NVFP4\"}}", "hf_quant_config.json"),
+                 {"quant_method", "gptq", "modelopt", "hf_quant_config.json"});
+  expect_refused(both(kGptq, "{\"w_bit\":4,\"q_group_size\":32}", "quant_config.json"),
+                 {"quant_method", "gptq", "awq", "quant_config.json"});
   expect_refused(both("{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\"}", "{\"quantization\":{\"quant_algo\":\"FP8\"}}",
                       "hf_quant_config.json"),
                  {"quant_algo", "nvfp4", "fp8", "hf_quant_config.json"});

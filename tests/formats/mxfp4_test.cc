@@ -143,6 +143,10 @@ TEST_F(Mxfp4, GptOssRefusals) {
   t[1].bytes[4] = '\x00';  // 2^-127, used for blocks of zeros
   EXPECT_EQ(refusal(t), "");
   EXPECT_THAT(refusal({{"lm_head.weight", "BF16", {1, 1}, "ab"}}), HasSubstr("_blocks"));
+  const auto stated =
+      open(gptoss(), R"({"model_type":"gpt_oss","num_local_experts":4,"quantization_config":{"quant_method":"mxfp4"}})");
+  ASSERT_FALSE(stated.ok());
+  EXPECT_THAT(stated.status().message(), AllOf(HasSubstr(stem), HasSubstr("holds 2 experts"), HasSubstr("states 4")));
   for (const auto& [type, rows, word] : {std::tuple{"BF16", kRows - 1, "[2, 5]"}, {"I16", std::int64_t{kRows}, "I16"}}) {
     t = gptoss();
     t.push_back({stem + "_bias", type, {kExperts, rows}, std::string(static_cast<std::size_t>(2 * kExperts * rows), '\0')});
