@@ -21,8 +21,12 @@ if(NOT SWORDFISH_WITH_CUDA)
   return()
 endif()
 
-get_filename_component(cuda_root ${SWORDFISH_NVCC} REALPATH)
-get_filename_component(cuda_root ${cuda_root}/../.. ABSOLUTE)
+# The toolkit's folder from nvcc itself: what was found may be a link or a script.
+execute_process(COMMAND ${SWORDFISH_NVCC} --dryrun -c none.cu OUTPUT_QUIET ERROR_VARIABLE cuda_dryrun)
+if(NOT cuda_dryrun MATCHES "#\\$ TOP=([^\r\n]*)")
+  message(FATAL_ERROR "Swordfish: ${SWORDFISH_NVCC} does not tell its toolkit's folder; -DSWORDFISH_CUDA=OFF leaves the CUDA kernels out")
+endif()
+get_filename_component(cuda_root ${CMAKE_MATCH_1} ABSOLUTE)
 find_library(SWORDFISH_CUDART cudart_static HINTS ${cuda_root} PATH_SUFFIXES lib64 lib targets/x86_64-linux/lib REQUIRED)
 find_path(SWORDFISH_CUDA_INCLUDE cuda_runtime_api.h HINTS ${cuda_root} PATH_SUFFIXES include targets/x86_64-linux/include REQUIRED)
 
