@@ -39,8 +39,8 @@ struct QuantizeReport {
 // Every two-dimensional <module>.weight is quantized except routers, embeddings and output heads; these, and those that `layers`
 // does not match, are copied and listed as ignored. Never holds more than one tensor. `out` appears whole or not at all. Errors: a
 // weight that is NaN or infinite, K that is no multiple of the group size, an F16 scale that overflows, an input that is quantized
-// already. `progress(done_bytes, total_bytes, user)` returns false to cancel; its first call, with 0 bytes done, says that the input
-// has been accepted.
+// already. `progress(done_bytes, total_bytes, user)` returns false to cancel; its first call, with 0 bytes done, says that the
+// input has been accepted.
 Result<QuantizeReport> quantize_checkpoint(const std::string& path, const std::string& out, const QuantizeOptions& options,
                                            bool (*progress)(std::uint64_t, std::uint64_t, void*) = nullptr, void* user = nullptr);
 
