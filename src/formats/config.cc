@@ -29,8 +29,28 @@ struct Fact {
 };
 using Facts = std::map<std::string, Fact, std::less<>>;
 
+// Python's json module writes NaN, Infinity and -Infinity, which are no JSON, for floats that no reader here needs
+// ("time_step_limit": [0.0, Infinity] of Mamba layers). Each becomes an empty array of the same length: offsets in messages stay
+// right, and a key that is needed is refused for its type.
+void replace_non_finite(std::string& text) {
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (quoted && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      quoted = !quoted;
+    } else if (!quoted) {
+      for (const std::string_view word : {"NaN", "Infinity", "-Infinity"}) {
+        if (std::string_view(text).substr(i, word.size()) == word)
+          text.replace(i, word.size(), "[" + std::string(word.size() - 2, ' ') + "]");
+      }
+    }
+  }
+}
+
 Result<std::shared_ptr<const Json>> read_json(const std::string& path) {
-  SF_ASSIGN(const std::string text, io::read_text(path, kMaxConfigBytes));
+  SF_ASSIGN(std::string text, io::read_text(path, kMaxConfigBytes));
+  replace_non_finite(text);
   SF_ASSIGN(Json json, Json::parse(text, path));
   if (!json.root().is_object()) return malformed("{}: expected a JSON object, found {}", path, json_kind(json.root()));
   SF_TRY(check_no_duplicate_keys(json.root(), path));

@@ -29,6 +29,20 @@ TEST(Config, SourcesInOrder) {
   EXPECT_EQ((*desc_act)->where, folder.path("quantize_config.json"));
 }
 
+TEST(Config, NumbersThatPythonWritesAndJsonHasNot) {
+  const TempFolder folder;
+  folder.write(
+      "config.json",
+      "{\"time_step_limit\":[0.0,Infinity,-Infinity,NaN],\"note\":\"\\\"NaN, -Infinity\",\"quantization_config\":" + kGptq + "}");
+  const Result<Config> config = read_config(folder.root());
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->method, "gptq");
+  folder.write("config.json", "{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":NaN}}");
+  EXPECT_FALSE(read_config(folder.root()).ok());
+  folder.write("config.json", "{\"x\":Infinite,\"quantization_config\":" + kGptq + "}");
+  EXPECT_FALSE(read_config(folder.root()).ok());
+}
+
 TEST(Config, MethodFromTheFileName) {
   const std::pair<const char*, const char*> cases[] = {{"quantize_config.json", "gptq"}, {"quant_config.json", "awq"}};
   for (const auto& [file, method] : cases) {
