@@ -1,4 +1,5 @@
 // One planted fault per kind of report, in small kernels; each has its sound twin, which must run clean under every seed and mode.
+// One file of 670 lines: a planted fault for each report of the machine, to be read beside each other.
 #include <gtest/gtest.h>
 
 #include <functional>
