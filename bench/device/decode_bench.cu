@@ -6,7 +6,7 @@
 //   --out file.json with --plan --time also: [--sms 24] plans for so many SMs, a CTA each; [--form decode]; [--whole 0|1]
 //   columns split or not
 //
-// One file of 900 lines: it is copied alone to GPU machines, and its weights, checks and timings share every type.
+// One file of 900 lines: weights, checks and timings share their types, and one call on a GPU machine needs all three.
 //
 // --plan goes through plan_decode and launch_decode, as the library does: with --check over formats, shapes and M, with --time over
 // the eight Llama layers. Otherwise single kernels run, those that the file named by the macro VARIANTS lists.
