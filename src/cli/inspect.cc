@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/try.h"
 #include "cli/common.h"
 #include "quant/numeric.h"
 
@@ -25,29 +26,68 @@ std::string describe_global(const Global& g) { return fmt::format("{}{:.9g}", g.
 // The largest |scale| that is not suspicious: trained weights stay far below, fp16 arithmetic above overflows at once.
 constexpr float kHugeScale = 1e3f;
 
-// Reads one layer's values and appends what is remarkable about them.
+// Appends what is remarkable about one matrix (a part of a packed weight too).
+void scan_tensor(const std::string& who, const QuantTensor& t, std::vector<std::string>& findings) {
+  float largest = 0;
+  std::int64_t not_finite = 0;
+  for (std::int64_t n = 0; n < t.n; ++n)
+    for (std::int64_t r = 0; r < t.rows; ++r) {
+      const float scale = std::abs(plane_value(t.scales.type, t.scales.at(n, r)));
+      if (std::isfinite(scale))
+        largest = std::max(largest, scale);
+      else
+        ++not_finite;
+    }
+  const float effective = t.global.op == Global::Op::divide ? largest / t.global.value : largest * t.global.value;
+  if (not_finite > 0) findings.push_back(fmt::format("{}: {} scales are NaN or infinite", who, not_finite));
+  if (effective > kHugeScale) findings.push_back(fmt::format("{}: largest scale {:.4g} is huge", who, effective));
+  if (largest == 0 && not_finite == 0) findings.push_back(fmt::format("{}: every scale is zero", who));
+  for (std::int64_t k = 0; !t.row_of_k.empty() && k < t.k; ++k)
+    if (t.row(k) != k / t.group_size) {
+      findings.push_back(fmt::format("{}: non-trivial g_idx (act-order)", who));
+      break;
+    }
+}
+
+std::string entry_name(const std::string& layer, std::int64_t experts, std::int64_t expert) {
+  return experts ? fmt::format("{}[{}]", layer, expert) : layer;
+}
+
 Status scan_values(const Checkpoint& checkpoint, std::size_t index, std::vector<std::string>& findings) {
   const LayerInfo& info = checkpoint.layers()[index];
   for (std::int64_t expert = 0; expert < std::max<std::int64_t>(1, info.experts); ++expert) {
-    Result<QuantTensor> loaded = checkpoint.load(index, expert);
-    if (!loaded.ok()) return loaded.status();
-    const QuantTensor& t = *loaded;
-    if (!t.note.empty()) findings.push_back(fmt::format("{}: {}", info.name, t.note));
-    const std::string who = info.experts ? fmt::format("{}[{}]", info.name, expert) : info.name;
-    float largest = 0;
-    for (std::int64_t n = 0; n < t.n; ++n)
-      for (std::int64_t r = 0; r < t.rows; ++r)
-        largest = std::max(largest, std::abs(plane_value(t.scales.type, t.scales.at(n, r))));
-    const float effective = t.global.op == Global::Op::divide ? largest / t.global.value : largest * t.global.value;
-    if (effective > kHugeScale) findings.push_back(fmt::format("{}: largest scale {:.4g} is huge", who, effective));
-    if (largest == 0) findings.push_back(fmt::format("{}: every scale is zero", who));
-    if (!t.row_of_k.empty()) {
-      bool trivial = true;
-      for (std::int64_t k = 0; k < t.k && trivial; ++k) trivial = t.row(k) == k / t.group_size;
-      if (!trivial) findings.push_back(fmt::format("{}: non-trivial g_idx (act-order)", who));
+    SF_ASSIGN(const QuantTensor tensor, checkpoint.load(index, expert));
+    if (!tensor.note.empty()) findings.push_back(fmt::format("{}: {}", info.name, tensor.note));
+    scan_tensor(entry_name(info.name, info.experts, expert), tensor, findings);
+  }
+  return {};
+}
+
+Status scan_values(const PackedFile& file, std::size_t index, std::vector<std::string>& findings) {
+  const PackedFile::Layer& layer = file.layers()[index];
+  for (std::int64_t expert = 0; expert < std::max<std::int64_t>(1, layer.experts); ++expert) {
+    SF_ASSIGN(const PackedWeight weight, file.load(index, expert));
+    for (std::size_t part = 0; part < weight.parts.size(); ++part) {
+      SF_ASSIGN(const QuantTensor tensor, unpack(weight.view, static_cast<std::int64_t>(part)));
+      scan_tensor(entry_name(weight.parts[part].name, layer.experts, expert), tensor, findings);
     }
   }
   return {};
+}
+
+// Scans every layer; what cannot be read is a finding too. Returns the first such problem.
+template <class Input>
+Status scan_all(const Input& input, std::vector<std::string>& findings) {
+  Progress progress("scanning values");
+  Status first;
+  for (std::size_t i = 0; i < input.layers().size(); ++i) {
+    if (const Status s = scan_values(input, i, findings); !s.ok()) {
+      findings.push_back(s.message());
+      if (first.ok()) first = s;
+    }
+    progress.update(i + 1, input.layers().size());
+  }
+  return first;
 }
 
 struct Inspect {
@@ -110,18 +150,7 @@ struct Inspect {
     unquantized = total - std::min(total, quantized);
     std::vector<std::string> findings(checkpoint.warnings());
     add_globals(checkpoint, rows, findings);
-    Status value_problem;
-    if (values) {
-      Progress progress("scanning values");
-      for (std::size_t i = 0; i < checkpoint.layers().size(); ++i) {
-        const Status s = scan_values(checkpoint, i, findings);
-        if (!s.ok()) {
-          findings.push_back(s.message());
-          if (value_problem.ok()) value_problem = s;
-        }
-        progress.update(i + 1, checkpoint.layers().size());
-      }
-    }
+    const Status value_problem = values ? scan_all(checkpoint, findings) : Status();
     Json document{{"path", checkpoint.path()},
                   {"scheme", checkpoint.scheme()},
                   {"layers", rows},
@@ -190,10 +219,13 @@ struct Inspect {
                       {"bytes", l.bytes}});
       bytes += l.bytes;
     }
+    std::vector<std::string> findings;
+    const Status value_problem = values ? scan_all(file, findings) : Status();
     const Json document{{"path", file.path()},
                         {"scheme", "swordfish packed"},
                         {"layers", rows},
-                        {"summary", {{"layers", rows.size()}, {"packed_bytes", bytes}}}};
+                        {"suspicious", findings},
+                        {"summary", {{"layers", rows.size()}, {"packed_bytes", bytes}, {"values_scanned", values}}}};
     print(format, document, "layers",
           {{"name", "layer", true},
            {"scheme", "from", true},
@@ -205,8 +237,11 @@ struct Inspect {
            {"n_parts", "parts"},
            {"bias", "bias", true},
            {"bytes", "bytes"}});
-    if (format == Format::table)
+    if (format == Format::table) {
       fmt::print("\n{}: {} packed layers, {}\n", file.path(), rows.size(), si_bytes(static_cast<double>(bytes)));
+      print_list("look at", findings, 1000);
+    }
+    if (!value_problem.ok()) exit = fail(value_problem);
   }
 
   void run() {

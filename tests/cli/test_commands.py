@@ -88,6 +88,21 @@ def test_inspect_tells_of_zeros_of_the_other_gptq_version(swordfish, data, tmp_p
     assert any(".qzeros" in line and "gptq v1" in line for line in found), found
 
 
+def test_inspect_scans_the_values_of_a_packed_file(swordfish, data, tmp_path):
+    packed = tmp_path / "packed.safetensors"
+    assert swordfish("pack", data(GPTQ), "-o", packed)[0] == 0
+    assert swordfish.json("inspect", packed, "--values")["suspicious"] == []
+    raw = bytearray(packed.read_bytes())
+    header = json.loads(raw[8:8 + int.from_bytes(raw[:8], "little")])
+    scales = next(name for name in header if name.endswith(".scales"))
+    at = 8 + int.from_bytes(raw[:8], "little") + header[scales]["data_offsets"][0]
+    raw[at:at + 2] = b"\x00\x7e"  # an F16 NaN
+    packed.write_bytes(raw)
+    assert swordfish.json("inspect", packed)["suspicious"] == []
+    found = swordfish.json("inspect", packed, "--values")["suspicious"]
+    assert len(found) == 1 and scales.removesuffix(".scales") in found[0] and "NaN" in found[0]
+
+
 def test_inspect_prints_what_could_be_read_then_refuses(swordfish, data, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(data(GPTQ), broken)

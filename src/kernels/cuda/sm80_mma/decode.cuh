@@ -338,9 +338,8 @@ struct Decode {
     }
   }
 
-  // --- the end of a segment
-  // ------------------------------------------------------------------------------------------------------- Writes this warp's
-  // totals to a slot as [token][64 n], and clears them.
+  // --- the end of a segment -----------------------------------------------------------------------------------------------------
+  // Writes this warp's totals to a slot as [token][64 n], and clears them.
   SF_DEVICE void put_total(sptr<std::byte> slot) {
     const sptr<float> to = ptx::cast<float>(slot);
     const int g = lane / 4, t2 = 2 * (lane % 4);
@@ -419,8 +418,7 @@ struct Decode {
     return false;
   }
 
-  // --- the whole
-  // ------------------------------------------------------------------------------------------------------------------
+  // --- the whole ----------------------------------------------------------------------------------------------------------------
   SF_DEVICE void run(sptr<std::byte> smem) {
     const auto cta = static_cast<std::int32_t>(ptx::nctaid_x() - 1 - ptx::ctaid_x());
     std::int32_t position = first_unit(a, cta);
@@ -531,9 +529,10 @@ struct Decode {
   }
 };
 
-// kWarps, kStages 0: as the architecture has room.
+// kWarps, kStages 0: as the architecture has room. kCtas: of an SM, where it has registers for them.
 template <Weights weights, Half half, int kM8, Flush kFlush, int kWarps = 0, int kStages = 0, int kCtas = 1>
-SF_KERNEL void SF_LAUNCH_BOUNDS(32 * (kWarps ? kWarps : decode_warps(weights, kM8, kFlush, kSharedMemory)), kCtas)
+SF_KERNEL void SF_LAUNCH_BOUNDS(32 * (kWarps ? kWarps : decode_warps(weights, kM8, kFlush, kSharedMemory)),
+                                (kM8 == 2 && kSharedMemory != SharedMemory::large ? 1 : kCtas))
     decode_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
   constexpr int warps = kWarps ? kWarps : decode_warps(weights, kM8, kFlush, kSharedMemory);
   Decode<weights, half, kM8, kFlush, warps, kStages ? kStages : decode_stages(kSharedMemory)> decode(args);
