@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "io/read_scope.h"
 
 namespace swordfish::io {
 namespace {
@@ -55,6 +56,7 @@ File::~File() { ::close(fd_); }
 Status File::read(std::uint64_t offset, std::size_t size, void* out) const {
   if (offset > size_ || size > size_ - offset)
     return io_error("{}: cannot read {} bytes at offset {}: the file has {} bytes (truncated?)", path_, size, offset, size_);
+  if (Status served; ReadScope::serve(path_, offset, size, out, served)) return served;
   auto* to = static_cast<char*>(out);
   while (size > 0) {
     constexpr std::size_t kMost = std::size_t{1} << 30;  // Linux moves at most 2^31 - 4096 bytes a call

@@ -22,6 +22,7 @@ class File {
 
   const std::string& path() const { return path_; }
   std::uint64_t size() const { return size_; }  // at open
+  int fd() const { return fd_; }                // for read engines, and for what is asked of the page cache
 
   // Reads exactly [offset, offset+size) into out; retries EINTR and short reads. A range past the end, or a file that has become
   // shorter, is an error that names the file and the offset.

@@ -1,0 +1,77 @@
+// mincore on a window of the file, or preadv2 with RWF_NOWAIT.
+#include "io/page_cache.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace swordfish::io {
+namespace {
+
+const auto kPage = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+constexpr std::uint64_t kWindow = std::uint64_t{64} << 20;
+
+// mincore tells the truth about a file only to its owner, root, and those who may write it; to others everything is resident.
+bool mincore_speaks(int fd) {
+  struct stat info = {};
+  if (::fstat(fd, &info) != 0) return false;
+  const uid_t user = ::geteuid();
+  return user == 0 || info.st_uid == user;
+}
+
+// Whether a byte of the page is there.
+bool probe(int fd, std::uint64_t offset) {
+  char byte = 0;
+  const iovec to{&byte, 1};
+  return ::preadv2(fd, &to, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1;
+}
+
+void add_page(std::vector<ByteRange>& runs, std::uint64_t page) {
+  if (!runs.empty() && runs.back().end() == page) {
+    runs.back().size += kPage;
+  } else {
+    runs.push_back({page, kPage});
+  }
+}
+
+}  // namespace
+
+std::vector<ByteRange> missing_from_cache(int fd, std::uint64_t offset, std::uint64_t size) {
+  std::vector<ByteRange> runs;
+  if (size == 0) return runs;
+  const std::uint64_t begin = offset / kPage * kPage, end = (offset + size + kPage - 1) / kPage * kPage;
+  if (!mincore_speaks(fd)) {
+    const std::uint64_t last = offset + size - 1;
+    for (const std::uint64_t at : {offset, offset + size / 3, offset + size / 3 * 2, last}) {
+      if (!probe(fd, std::min(at, last))) return {{begin, end - begin}};
+    }
+    return runs;
+  }
+  std::vector<unsigned char> pages;
+  for (std::uint64_t at = begin; at < end; at += kWindow) {
+    const std::uint64_t length = std::min(kWindow, end - at);
+    void* window = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(at));
+    bool known = window != MAP_FAILED;
+    pages.resize(length / kPage);
+    if (known) {
+      known = ::mincore(window, length, pages.data()) == 0;
+      ::munmap(window, length);
+    }
+    for (std::uint64_t i = 0; i < pages.size(); ++i)
+      if (!known || (pages[i] & 1) == 0) add_page(runs, at + i * kPage);
+  }
+  return runs;
+}
+
+void drop_from_cache(int fd, const std::vector<ByteRange>& pages) {
+  for (const ByteRange& run : pages) {
+    // A failure leaves more in the cache than there was; nothing else is wrong.
+    (void)::posix_fadvise(fd, static_cast<off_t>(run.offset), static_cast<off_t>(run.size), POSIX_FADV_DONTNEED);
+  }
+}
+
+}  // namespace swordfish::io

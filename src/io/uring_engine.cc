@@ -1,0 +1,86 @@
+// The io_uring engine: one submission a read, buffers registered once.
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "io/read_engine.h"
+
+#if SWORDFISH_URING
+#include <liburing.h>
+#endif
+
+namespace swordfish::io {
+
+#if SWORDFISH_URING
+namespace {
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+class UringEngine final : public ReadEngine {
+ public:
+  explicit UringEngine(io_uring ring, std::span<std::byte> staging) : ring_(ring) {
+    const iovec whole{staging.data(), staging.size()};
+    registered_ = !staging.empty() && io_uring_register_buffers(&ring_, &whole, 1) == 0;  // refused where little may be locked
+  }
+  ~UringEngine() override { io_uring_queue_exit(&ring_); }
+  UringEngine(const UringEngine&) = delete;
+  UringEngine& operator=(const UringEngine&) = delete;
+
+  std::string_view name() const override { return "io_uring"; }
+
+  Status submit(const ReadRequest& request) override {
+    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+    if (entry == nullptr) return {Code::internal, "io_uring: more reads submitted than its depth"};
+    const auto size = static_cast<unsigned>(request.size);
+    if (registered_) {
+      io_uring_prep_read_fixed(entry, request.fd, request.to, size, request.offset, 0);
+    } else {
+      io_uring_prep_read(entry, request.fd, request.to, size, request.offset);
+    }
+    io_uring_sqe_set_data64(entry, request.tag);
+    while (true) {
+      const int got = io_uring_submit(&ring_);
+      if (got >= 0) return {};
+      if (got != -EINTR && got != -EAGAIN) return io_error("io_uring: cannot submit a read: {}", reason(-got));
+    }
+  }
+
+  Status wait(std::vector<ReadCompletion>& done) override {
+    io_uring_cqe* entry = nullptr;
+    while (true) {
+      const int got = io_uring_wait_cqe(&ring_, &entry);
+      if (got == 0) break;
+      if (got != -EINTR && got != -EAGAIN) return io_error("io_uring: cannot wait for a read: {}", reason(-got));
+    }
+    while (entry != nullptr) {
+      done.push_back({io_uring_cqe_get_data64(entry), entry->res});
+      io_uring_cqe_seen(&ring_, entry);
+      if (io_uring_peek_cqe(&ring_, &entry) != 0) entry = nullptr;
+    }
+    return {};
+  }
+
+ private:
+  io_uring ring_;
+  bool registered_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ReadEngine>> make_uring_engine(unsigned depth, std::span<std::byte> staging) {
+  io_uring ring{};
+  const int error = io_uring_queue_init(depth, &ring, 0);
+  if (error != 0) return unavailable("io_uring: {}", reason(-error));
+  return std::unique_ptr<ReadEngine>(std::make_unique<UringEngine>(ring, staging));
+}
+
+#else
+
+Result<std::unique_ptr<ReadEngine>> make_uring_engine(unsigned, std::span<std::byte>) {
+  return unavailable("io_uring: this build has no liburing");
+}
+
+#endif
+
+}  // namespace swordfish::io
