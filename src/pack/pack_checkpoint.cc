@@ -1,25 +1,17 @@
 // pack_checkpoint(): load one matrix, pack it, write it, drop it; then the next.
 #include "pack/pack_checkpoint.h"
 
-#include <algorithm>
 #include <chrono>
-#include <map>
 #include <utility>
 
 #include "base/error.h"
 #include "base/try.h"
-#include "formats/patterns.h"
+#include "pack/pack_units.h"
 #include "pack/packed_writer.h"
 #include "pack/sm1xx_pack.h"
 
 namespace swordfish {
 namespace {
-
-// What becomes one packed weight: a layer, or the parts of a fused module.
-struct Unit {
-  std::string name;
-  std::vector<std::size_t> members;  // indices of layers
-};
 
 class Seconds {
  public:
@@ -33,12 +25,6 @@ class Seconds {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Whether headers alone allow packing `b` with `a`; pack() decides about what only the contents tell.
-bool may_fuse(const LayerInfo& a, const LayerInfo& b) {
-  return a.k == b.k && a.code == b.code && a.group_size == b.group_size && a.scale_type == b.scale_type && a.experts == 0 &&
-         b.experts == 0;
-}
-
 class CheckpointPacker {
  public:
   CheckpointPacker(const LayerSource& source, const PackOptions& options, bool (*progress)(std::uint64_t, std::uint64_t, void*),
@@ -46,9 +32,12 @@ class CheckpointPacker {
       : source_(source), layers_(*source.layers), options_(options), progress_(progress), user_(user) {}
 
   Result<PackReport> run(const std::string& out) {
-    SF_TRY(choose());
+    SF_ASSIGN(PackUnits chosen, choose_units(source_.path, layers_, options_));
+    units_ = std::move(chosen.units);
+    total_ = chosen.bytes;
+    report_.notes = std::move(chosen.notes);
     std::vector<PackedWriter::Layer> announced;
-    for (const Unit& unit : units_) {
+    for (const PackUnit& unit : units_) {
       announced.push_back(describe(unit));
       if (unit.members.size() == 1) continue;
       for (const std::size_t layer : unit.members)
@@ -56,8 +45,8 @@ class CheckpointPacker {
     }
     SF_ASSIGN(PackedWriter writer, PackedWriter::create(out, options_.force, announced, options_.layout));
     SF_TRY(report_progress());
-    for (const Unit& unit : units_) SF_TRY(pack_unit(unit, writer));
-    for (const Unit& unit : written_) SF_TRY(write_bias(unit, writer));
+    for (const PackUnit& unit : units_) SF_TRY(pack_unit(unit, writer));
+    for (const PackUnit& unit : written_) SF_TRY(write_bias(unit, writer));
     report_.layers = static_cast<std::int64_t>(written_.size());
     report_.packed_bytes = writer.data_bytes();
     {
@@ -70,73 +59,18 @@ class CheckpointPacker {
  private:
   std::int64_t entries(std::size_t layer) const { return std::max<std::int64_t>(1, layers_[layer].experts); }
 
-  // Selects layers by the pattern and groups the parts of fused modules, in file order.
-  Status choose() {
-    std::vector<std::size_t> selected;
-    if (options_.layers.empty()) {
-      for (std::size_t i = 0; i < layers_.size(); ++i) selected.push_back(i);
-      if (selected.empty()) return unavailable("{}: no quantized layer that could be packed", source_.path);
-    } else {
-      SF_ASSIGN(const Pattern pattern, Pattern::compile(options_.layers, "layers"));
-      for (std::size_t i = 0; i < layers_.size(); ++i) {
-        SF_ASSIGN(const bool found, pattern.search(layers_[i].name));
-        if (found) selected.push_back(i);
-      }
-      if (selected.empty()) return invalid_argument("{}: no layer's name matches '{}'", source_.path, options_.layers);
-    }
-    if (options_.layout == Layout::sm1xx_blockscaled_1) {
-      std::erase_if(selected, [&](std::size_t i) {
-        if (layers_[i].code == CodeType::fp4) return false;
-        report_.notes.push_back(fmt::format("{}: {}: {} codes are not packed in layout {}", source_.path, layers_[i].name,
-                                            name(layers_[i].code), name(options_.layout)));
-        return true;
-      });
-      if (selected.empty())
-        return unavailable("{}: no FP4 layer, which is all that layout {} holds", source_.path, name(options_.layout));
-    }
-    std::map<std::string, std::size_t> parts;  // of each fused module, in the whole checkpoint
-    for (const LayerInfo& layer : layers_) ++parts[layer.fused_into];
-    std::map<std::string, std::vector<std::size_t>> groups;  // the selected ones
-    for (const std::size_t i : selected) groups[layers_[i].fused_into].push_back(i);
-    for (const std::size_t i : selected) {
-      total_ += layers_[i].bytes;
-      const std::string& fused = layers_[i].fused_into;
-      const std::vector<std::size_t>& group = groups[fused];
-      const bool whole = options_.fuse && !fused.empty() && group.size() > 1 && group.size() == parts[fused];
-      const bool fits =
-          whole && std::all_of(group.begin(), group.end(), [&](std::size_t m) { return may_fuse(layers_[i], layers_[m]); });
-      if (whole && !fits && i == group.front()) note_separate(fused, "shape, type or groups differ");
-      if (!fits) {
-        units_.push_back({layers_[i].name, {i}});
-      } else if (i == group.front()) {  // the others go with the first
-        units_.push_back({fused, group});
-        std::sort(units_.back().members.begin(), units_.back().members.end(),
-                  [&](std::size_t m, std::size_t n) { return layers_[m].fused_index < layers_[n].fused_index; });
-      }
-    }
-    return {};
-  }
-
   void note_separate(const std::string& fused, const std::string& reason) {
-    report_.notes.push_back(fmt::format("{}: {}: its parts are packed apart: {}", source_.path, fused, reason));
+    report_.notes.push_back(separate_note(source_.path, fused, reason));
   }
 
-  PackedWriter::Layer describe(const Unit& unit) const {
-    const LayerInfo& first = layers_[unit.members.front()];
-    PackedWriter::Layer layer{unit.name, first.scheme, first.code, first.k, first.experts, false, {}};
-    for (const std::size_t m : unit.members) {
-      layer.may_have_bias |= !layers_[m].bias.empty();
-      layer.parts.push_back({layers_[m].name, layers_[m].weight_name, layers_[m].n});
-    }
-    return layer;
-  }
+  PackedWriter::Layer describe(const PackUnit& unit) const { return describe_unit(layers_, unit); }
 
   Status report_progress() const {
     if (progress_ == nullptr || progress_(report_.source_bytes, total_, user_)) return {};
     return {Code::cancelled, fmt::format("{}: packing was cancelled", source_.path)};
   }
 
-  Result<std::vector<QuantTensor>> load(const Unit& unit, std::int64_t expert) {
+  Result<std::vector<QuantTensor>> load(const PackUnit& unit, std::int64_t expert) {
     const Seconds timer(report_.read_seconds);
     std::vector<QuantTensor> parts;
     for (const std::size_t m : unit.members) {
@@ -152,13 +86,13 @@ class CheckpointPacker {
                                               : pack_blockscaled(parts, name, options_.threads);
   }
 
-  Status write(const Unit& unit, std::int64_t expert, const PackedWeight& weight, PackedWriter& writer) {
+  Status write(const PackUnit& unit, std::int64_t expert, const PackedWeight& weight, PackedWriter& writer) {
     const Seconds timer(report_.write_seconds);
     return writer.add_entry(describe(unit), expert, weight);
   }
 
   // Packs a unit; parts that turn out not to fit are packed one by one.
-  Status pack_unit(const Unit& unit, PackedWriter& writer) {
+  Status pack_unit(const PackUnit& unit, PackedWriter& writer) {
     for (std::int64_t e = 0; e < entries(unit.members.front()); ++e) {
       {
         SF_ASSIGN(std::vector<QuantTensor> parts, load(unit, e));
@@ -181,7 +115,7 @@ class CheckpointPacker {
   }
 
   // The biases of all parts (zeros for a part without) and experts; nothing when all are absent.
-  Status write_bias(const Unit& unit, PackedWriter& writer) {
+  Status write_bias(const PackUnit& unit, PackedWriter& writer) {
     const PackedWriter::Layer layer = describe(unit);
     if (!layer.may_have_bias) return {};
     std::vector<float> values;
@@ -208,7 +142,7 @@ class CheckpointPacker {
   const PackOptions& options_;
   bool (*progress_)(std::uint64_t, std::uint64_t, void*);
   void* user_;
-  std::vector<Unit> units_, written_;
+  std::vector<PackUnit> units_, written_;
   std::uint64_t total_ = 0;
   PackReport report_;
 };
