@@ -52,6 +52,7 @@ typedef struct sf_checkpoint sf_checkpoint;   /* an open checkpoint */
 typedef struct sf_packed_file sf_packed_file; /* an open file written by sf_pack_file or `swordfish pack` */
 typedef struct sf_weight sf_weight;           /* one packed weight, in host memory or on a GPU */
 typedef struct sf_context sf_context;         /* a thread pool */
+typedef struct sf_model sf_model;             /* a checkpoint's packed weights, loaded */
 
 /* "0.1.0". */
 SF_API const char* sf_version(void);
@@ -207,6 +208,47 @@ SF_API sf_status sf_weight_upload(const sf_weight* weight, int index, void* memo
 /* A weight whose bytes lie in memory of a GPU already, as an upload of `like` (or of the weight that `like` was uploaded from)
  * wrote them. */
 SF_API sf_status sf_weight_borrow(const sf_weight* like, int index, void* memory, size_t size, sf_weight** out);
+
+/* ---- whole models ---- */
+
+typedef struct sf_load_options {
+  size_t struct_size;
+  const char* layout;             /* "mma64/1" (NULL too) or "sm1xx-blockscaled/1" */
+  const char* layers;             /* PCRE2 pattern searched in layer names; NULL: all, and the tensors that belong to none */
+  int fuse;                       /* pack q|k|v and gate|up as one weight each */
+  int rank, ranks;                /* tensor parallelism; ranks 0 counts as 1 */
+  int whole_experts;              /* deal experts out instead of cutting each */
+  const char* cache;              /* folder of packed caches, or NULL */
+  uint64_t ring_bytes;            /* that reads land in; 0: 256 MiB */
+  int threads;                    /* 0: all cores */
+  sf_gptq_v1_zeros gptq_v1_zeros; /* as for sf_checkpoint_open */
+  int (*progress)(uint64_t done, uint64_t total, void* user); /* about ten times a second; returns 0 to cancel; may be NULL */
+  void* user;
+} sf_load_options;
+
+/* Reads and packs everything that the rank holds, at the speed of the disk. path: as for sf_checkpoint_open, or a packed file. */
+SF_API sf_status sf_load(const char* path, const sf_load_options* options, sf_model** out);
+SF_API void sf_model_free(sf_model* model);
+/* Every matrix: experts of a stacked layer one after the other. */
+SF_API size_t sf_model_weight_count(const sf_model* model);
+/* The weight belongs to the model: do not free it. expert: its number, 0 for a plain layer. bias: [n] fp32, or NULL. The last two
+ * out-pointers may be NULL. */
+SF_API sf_status sf_model_weight(const sf_model* model, size_t index, const sf_weight** weight, int64_t* expert,
+                                 const float** bias);
+
+typedef struct sf_tensor_info {
+  size_t struct_size;
+  const char* name;
+  const char* type; /* "BF16", "Q4_K", ... */
+  const int64_t* shape;
+  size_t rank;
+  const void* data; /* as stored; belongs to the model */
+  uint64_t bytes;
+} sf_tensor_info;
+
+/* Tensors that belong to no quantized layer. */
+SF_API size_t sf_model_tensor_count(const sf_model* model);
+SF_API sf_status sf_model_tensor(const sf_model* model, size_t index, sf_tensor_info* out);
 
 /* ---- products: y[m,n] = x[m,k] * W^T + bias ---- */
 

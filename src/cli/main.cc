@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "cli/common.h"
+#include "cli/loading.h"
 
 namespace {
 
@@ -38,6 +39,8 @@ int run(int argc, char** argv) {
   cli::add_explain(app, exit);
   cli::add_bench(app, exit);
   cli::add_devices(app, exit);
+  cli::add_load(app, exit);
+  cli::add_synth(app, exit);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& e) {

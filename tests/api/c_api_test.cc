@@ -339,4 +339,41 @@ TEST(CApi, PacksTensorsOfTheCaller) {
   EXPECT_EQ(sf_weight_pack_tensors(parts, 0, 1, &weight), SF_INVALID_ARGUMENT);
 }
 
+TEST(CApi, AWholeModel) {
+  const Opened o;
+  sf_load_options options = {};
+  options.struct_size = sizeof options;
+  options.progress = [](uint64_t, uint64_t, void* user) { return ++*static_cast<int*>(user); };
+  int calls = 0;
+  options.user = &calls;
+  sf_model* model = nullptr;
+  ASSERT_EQ(sf_load(kCheckpoint.c_str(), &options, &model), SF_OK) << sf_last_error();
+  EXPECT_GT(calls, 0);
+  ASSERT_EQ(sf_model_weight_count(model), sf_checkpoint_layer_count(o.checkpoint));
+  const sf_weight* weight = nullptr;
+  int64_t expert = -1;
+  const float* bias = nullptr;
+  ASSERT_EQ(sf_model_weight(model, 0, &weight, &expert, &bias), SF_OK) << sf_last_error();
+  EXPECT_EQ(expert, 0);
+  std::vector<float> dense(o.dense.size());
+  ASSERT_EQ(sf_weight_dequantize(weight, dense.data(), o.info.k), SF_OK) << sf_last_error();
+  EXPECT_EQ(dense, o.dense);
+  ASSERT_GT(sf_model_tensor_count(model), 0u);
+  sf_tensor_info info = {};
+  info.struct_size = sizeof info;
+  ASSERT_EQ(sf_model_tensor(model, 0, &info), SF_OK) << sf_last_error();
+  EXPECT_GT(info.bytes, 0u);
+  EXPECT_NE(info.data, nullptr);
+  EXPECT_EQ(sf_model_tensor(model, sf_model_tensor_count(model), &info), SF_INVALID_ARGUMENT);
+  EXPECT_EQ(sf_model_weight(model, sf_model_weight_count(model), &weight, nullptr, nullptr), SF_INVALID_ARGUMENT);
+  sf_model_free(model);
+  options.progress = [](uint64_t, uint64_t, void*) { return 0; };
+  options.layout = "mma65/1";
+  EXPECT_EQ(sf_load(kCheckpoint.c_str(), &options, &model), SF_INVALID_ARGUMENT);
+  EXPECT_EQ(sf_load("/nowhere", nullptr, &model), SF_IO);
+  EXPECT_EQ(sf_load(nullptr, nullptr, &model), SF_INVALID_ARGUMENT);
+  EXPECT_EQ(sf_model_weight_count(nullptr), 0u);
+  sf_model_free(nullptr);
+}
+
 }  // namespace

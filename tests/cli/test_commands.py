@@ -19,7 +19,7 @@ from conftest import ROOT
 
 GPTQ = "gptq_b4_g32_n40"
 UNEQUAL = "modelopt_nvfp4_mixtral_unequal"
-COMMANDS = ["inspect", "verify", "dequantize", "pack", "quantize", "explain", "bench", "devices"]
+COMMANDS = ["inspect", "verify", "dequantize", "pack", "load", "quantize", "synth", "explain", "bench", "devices"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,100 @@
+// load(): a checkpoint to packed weights in host memory, at the speed of the disk.
+//
+// Headers are read, everything that this rank needs is planned, then large reads (io_uring with O_DIRECT where the system has them,
+// threads with pread elsewhere, the page cache where the file is in it) fill a bounded ring while worker threads pack what has
+// come. Nothing is mapped, the page cache is left as it was found, and the result is whole or an error.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "swordfish/buffer.h"
+#include "swordfish/checkpoint.h"
+#include "swordfish/pack.h"
+#include "swordfish/status.h"
+
+namespace [[gnu::visibility("default")]] swordfish {
+
+struct LoadProgress {
+  std::uint64_t total = 0;   // bytes that are needed
+  std::uint64_t read = 0;    // of them, read so far
+  std::uint64_t packed = 0;  // of them, packed
+  double seconds = 0;        // since the start
+};
+
+struct LoadOptions {
+  Layout layout = Layout::mma64_1;
+  std::string layers;  // PCRE2 pattern searched in layer names; empty: all layers, and the tensors that belong to none
+  bool fuse = false;   // pack q|k|v and gate|up as one weight each
+
+  // Tensor parallelism: this rank's rows of q, k, v, gate, up and the output head, and its columns (at group boundaries) of o and
+  // down; everything else whole. With whole_experts, routed experts are dealt out instead of cut.
+  int rank = 0, ranks = 1;
+  bool whole_experts = false;
+
+  bool raw = false;   // only read the same bytes, to know what the disk can do; the model stays empty
+  std::string cache;  // folder of packed caches; empty: none. A second load with the same files and options reads packed bytes
+
+  std::uint64_t ring_bytes = std::uint64_t{256} << 20;
+  unsigned depth = 16;  // reads in flight
+  int threads = 0;      // that pack; 0: all cores
+  bool direct = true;   // O_DIRECT, where the file system has it
+  bool uring = true;    // io_uring, where the system has it
+  OpenOptions open;
+
+  // Called about ten times a second from the calling thread; false cancels.
+  bool (*progress)(const LoadProgress& progress, void* user) = nullptr;
+  void* user = nullptr;
+};
+
+// A layer as this rank holds it.
+struct LoadedLayer {
+  std::string name;  // of the layer, or of the fused module
+  std::string scheme;
+  std::vector<std::string> weight_names;  // of each part's dense weight in the checkpoint
+  std::int64_t experts = 0;               // in the checkpoint; 0: a plain matrix
+  std::int64_t first_expert = 0;          // weights[i] is expert first_expert + i
+  std::vector<PackedWeight> weights;
+  std::vector<float> bias;  // [weights, n]; empty: none
+};
+// A tensor that belongs to no quantized layer, as stored.
+struct LoadedTensor {
+  TensorInfo info;
+  Buffer bytes;
+};
+
+struct LoadReport {
+  std::int64_t layers = 0, tensors = 0;
+  std::uint64_t source_bytes = 0;     // needed of the files
+  std::uint64_t disk_bytes = 0;       // read from disk for that (whole pages)
+  std::uint64_t cached_bytes = 0;     // found in the page cache
+  std::uint64_t past_ring_bytes = 0;  // read by the workers themselves, because the ring was full
+  std::uint64_t unplanned_bytes = 0;  // read although the plan does not have them, or again: 0
+  std::uint64_t strided_bytes = 0;    // another rank's, read because they lie between runs shorter than 64 KiB
+  std::uint64_t packed_bytes = 0;     // resident at the end
+  bool from_packed = false;           // read from the packed cache (or a packed file): nothing was transformed
+  bool cache_written = false;
+  int threads = 0;
+  std::string engine;       // "io_uring + O_DIRECT", "pread", "page cache", ...
+  double seconds = 0;       // all of it, without writing the cache
+  double open_seconds = 0;  // headers and plan
+  double disk_seconds = 0;  // with reads in flight
+  double full_seconds = 0;  // with none, because packing was behind
+  double wait_seconds = 0;  // of the workers, for bytes; summed over threads, as are the next two
+  double copy_seconds = 0;  // out of the ring (or the page cache)
+  double pack_seconds = 0;
+  double cache_seconds = 0;  // writing the cache
+  std::vector<std::string> notes;
+};
+
+struct LoadedModel {
+  std::vector<LoadedLayer> layers;  // in the checkpoint's order
+  std::vector<LoadedTensor> tensors;
+  LoadReport report;
+};
+
+// `path`: as Checkpoint::open takes it, or a file written by pack. Throws std::bad_alloc from the calling thread only.
+Result<LoadedModel> load(const std::string& path, const LoadOptions& options = {});
+
+}  // namespace swordfish

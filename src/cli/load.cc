@@ -1,0 +1,201 @@
+// `swordfish load`: a checkpoint to packed weights in memory, with where the time went.
+#include "swordfish/load.h"
+
+#include <fmt/format.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+
+#include "cli/loading.h"
+
+namespace swordfish::cli {
+namespace {
+
+std::atomic<bool> interrupted{false};
+void interrupt(int) { interrupted = true; }
+
+// "r/R"
+struct RankText {
+  int rank = 0, ranks = 1;
+};
+bool parse(const std::string& text, RankText& out) {
+  const char* end = text.data() + text.size();
+  const auto rank = std::from_chars(text.data(), end, out.rank);
+  if (rank.ec != std::errc() || rank.ptr == end || *rank.ptr != '/') return false;
+  const auto ranks = std::from_chars(rank.ptr + 1, end, out.ranks);
+  return ranks.ec == std::errc() && ranks.ptr == end && out.rank >= 0 && out.rank < out.ranks;
+}
+
+// A bar on stderr, when that is a terminal, with the rate of each stage.
+class Bar {
+ public:
+  explicit Bar(const char* label) : label_(label), terminal_(isatty(STDERR_FILENO) == 1) {}
+  void update(const LoadProgress& now) {
+    if (!terminal_ || now.total == 0) return;
+    shown_ = true;
+    const double seconds = std::max(now.seconds, 1e-9), share = static_cast<double>(now.packed) / static_cast<double>(now.total);
+    fmt::print(stderr, "\r{} [{:<40}] {:3.0f} %  read {:.2f} GB/s, packed {:.2f} GB/s\033[K", label_,
+               std::string(static_cast<std::size_t>(40 * share), '#'), 100 * share, static_cast<double>(now.read) / 1e9 / seconds,
+               static_cast<double>(now.packed) / 1e9 / seconds);
+    std::fflush(stderr);
+  }
+  void clear() {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+    shown_ = false;
+  }
+
+ private:
+  const char* label_;
+  const bool terminal_;
+  bool shown_ = false;
+};
+
+struct Load {
+  explicit Load(int& exit_code) : exit(exit_code) {}
+
+  InputOptions input;
+  std::string layout{name(Layout::mma64_1)}, rank = "0/1", device = "cpu";
+  bool no_direct = false, no_uring = false;
+  LoadOptions options;
+  Format format = Format::table;
+  int& exit;
+
+  void run() {
+    options.open = input.open_options();
+    options.layers = input.layers;
+    options.layout = layout == name(Layout::mma64_1) ? Layout::mma64_1 : Layout::sm1xx_blockscaled_1;
+    options.direct = !no_direct;
+    options.uring = !no_uring;
+    RankText parsed;
+    parse(rank, parsed);
+    options.rank = parsed.rank;
+    options.ranks = parsed.ranks;
+    Bar bar{options.raw ? "reading" : "loading"};
+    options.user = &bar;
+    options.progress = [](const LoadProgress& now, void* user) {
+      static_cast<Bar*>(user)->update(now);
+      return !FirstInterrupt::happened();
+    };
+    // Keep what the workers free for what they allocate next: with glibc's defaults every matrix is first touched anew, a third of
+    // the system time (MEASURED.md).
+    mallopt(M_MMAP_THRESHOLD, 64 << 20);
+    mallopt(M_TRIM_THRESHOLD, 256 << 20);
+    const FirstInterrupt guard;
+    const Result<LoadedModel> model = load(input.path, options);
+    bar.clear();
+    if (!model.ok()) {
+      exit = fail(model.status());
+      return;
+    }
+    for (const std::string& note : model->report.notes) fmt::print(stderr, "swordfish: {}\n", note);
+    report(model->report);
+  }
+
+  void report(const LoadReport& r) {
+    const double seconds = std::max(r.seconds, 1e-9), bytes = static_cast<double>(r.source_bytes);
+    // What the disk gave while it was reading; all of the time against that.
+    const double disk_rate = r.disk_seconds > 0 ? static_cast<double>(r.disk_bytes) / 1e9 / r.disk_seconds : 0;
+    const Json row{{"path", input.path},
+                   {"layers", r.layers},
+                   {"tensors", r.tensors},
+                   {"bytes", r.source_bytes},
+                   {"packed_bytes", r.packed_bytes},
+                   {"seconds", r.seconds},
+                   {"gb_per_second", bytes / 1e9 / seconds},
+                   {"disk_bytes", r.disk_bytes},
+                   {"cached_bytes", r.cached_bytes},
+                   {"past_ring_bytes", r.past_ring_bytes},
+                   {"unplanned_bytes", r.unplanned_bytes},
+                   {"strided_bytes", r.strided_bytes},
+                   {"engine", r.engine},
+                   {"threads", r.threads},
+                   {"from_packed", r.from_packed},
+                   {"cache_written", r.cache_written},
+                   {"open_seconds", r.open_seconds},
+                   {"disk_seconds", r.disk_seconds},
+                   {"disk_gb_per_second", disk_rate},
+                   {"full_seconds", r.full_seconds},
+                   {"wait_seconds", r.wait_seconds},
+                   {"copy_seconds", r.copy_seconds},
+                   {"pack_seconds", r.pack_seconds},
+                   {"cache_seconds", r.cache_seconds}};
+    print(format, {{"load", Json::array({row})}}, "load",
+          {{"path", "path", true},
+           {"layers", "layers"},
+           {"tensors", "tensors"},
+           {"bytes", "bytes"},
+           {"packed_bytes", "packed bytes"},
+           {"seconds", "s"},
+           {"gb_per_second", "GB/s"},
+           {"engine", "read by", true}});
+    if (format != Format::table) return;
+    std::string line = fmt::format("{} in {:.2f} s, {:.2f} GB/s", si_bytes(bytes), r.seconds, bytes / 1e9 / seconds);
+    if (r.disk_seconds > 0) {
+      line += fmt::format("; the disk gave {:.2f} GB/s in {:.2f} s of reading: {:.0f} % of the time", disk_rate, r.disk_seconds,
+                          100 * r.disk_seconds / seconds);
+    }
+    if (r.cached_bytes > 0) line += fmt::format("; {} from the page cache", si_bytes(static_cast<double>(r.cached_bytes)));
+    fmt::print("\n{}\n", line);
+    fmt::print(
+        "headers and plan {:.2f} s, ring full {:.2f} s; summed over {} threads: waiting for bytes {:.2f} s, copying {:.2f} s, "
+        "packing {:.2f} s{}\n",
+        r.open_seconds, r.full_seconds, r.threads, r.wait_seconds, r.copy_seconds, r.pack_seconds,
+        r.from_packed ? " (packed already)" : "");
+    if (r.cache_written) fmt::print("packed cache written in {:.2f} s\n", r.cache_seconds);
+  }
+};
+
+}  // namespace
+
+FirstInterrupt::FirstInterrupt() {
+  interrupted = false;
+  struct sigaction ours = {};
+  ours.sa_handler = interrupt;
+  ours.sa_flags = SA_RESETHAND;
+  sigemptyset(&ours.sa_mask);
+  sigaction(SIGINT, &ours, &before_);
+}
+FirstInterrupt::~FirstInterrupt() { sigaction(SIGINT, &before_, nullptr); }
+bool FirstInterrupt::happened() { return interrupted; }
+
+void add_load(CLI::App& app, int& exit) {
+  CLI::App* command =
+      app.add_subcommand("load", "Load a checkpoint as packed weights at the speed of the disk, and say where the time went");
+  auto s = std::make_shared<Load>(exit);
+  add_input(*command, s->input, true);
+  add_format(*command, s->format);
+  command->add_option("--device", s->device, "Where the packed weights go: cpu")
+      ->check(CLI::IsMember({"cpu"}))
+      ->capture_default_str();
+  command->add_option("--layout", s->layout, "mma64/1 or sm1xx-blockscaled/1, as for pack")
+      ->check(CLI::IsMember({std::string(name(Layout::mma64_1)), std::string(name(Layout::sm1xx_blockscaled_1))}))
+      ->capture_default_str();
+  command->add_flag("--fuse", s->options.fuse, "Pack q|k|v and gate|up as one weight each");
+  command->add_option("--rank", s->rank, "r/R: only what rank r of R tensor-parallel ranks holds; from 0")
+      ->check([](const std::string& text) {
+        RankText parsed;
+        return parse(text, parsed) ? std::string() : "expected r/R with 0 <= r < R, such as 0/2";
+      })
+      ->capture_default_str();
+  command->add_flag("--whole-experts", s->options.whole_experts, "With --rank: deal experts out whole instead of cutting each");
+  command->add_flag("--raw", s->options.raw, "Only read the same bytes, with no packing");
+  command->add_option("--cache", s->options.cache,
+                      "Folder of packed caches: the next load with the same files and options reads packed bytes");
+  command->add_option("--ring", s->options.ring_bytes, "Memory that reads land in")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("256 MiB");
+  command->add_option("--depth", s->options.depth, "Reads in flight")->check(CLI::Range(1, 4096))->capture_default_str();
+  command->add_option("--threads", s->options.threads, "That pack; 0: all cores")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  command->add_flag("--no-direct", s->no_direct, "Read through the page cache instead of O_DIRECT");
+  command->add_flag("--no-uring", s->no_uring, "Read with threads instead of io_uring");
+  command->footer("Example: swordfish load Mixtral-8x7B-NVFP4 --rank 0/2 --whole-experts");
+  command->callback([s] { s->run(); });
+}
+
+}  // namespace swordfish::cli

@@ -1,0 +1,145 @@
+// Units of a checkpoint: QuantTensors to packed weights, and tensors that stay as they are.
+#include "load/checkpoint_job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "pack/sm1xx_pack.h"
+
+namespace swordfish {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Result<PackedWeight> pack_parts(std::span<const QuantTensor> parts, const std::string& name, Layout layout) {
+  return layout == Layout::mma64_1 ? pack(parts, name, 1) : pack_blockscaled(parts, name, 1);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CheckpointJob>> CheckpointJob::open(const Checkpoint& checkpoint, const LoadOptions& options) {
+  std::unique_ptr<CheckpointJob> job(new CheckpointJob(checkpoint, options));
+  job->files_ = files_of(checkpoint.tensors());
+  PackOptions pack;
+  pack.layout = options.layout;
+  pack.layers = options.layers;
+  pack.fuse = options.fuse;
+  const Rank rank{options.rank, options.ranks, options.whole_experts};
+  SF_ASSIGN(job->plan_, plan_load(checkpoint.path(), checkpoint.tensors(), job->files_, checkpoint.layers(), pack, rank));
+  job->done_.resize(job->plan_.units.size());
+  job->tensors_.resize(checkpoint.tensors().size());
+  job->wanted_.resize(checkpoint.tensors().size(), false);
+  for (const LoadUnit& unit : job->plan_.units)
+    for (const std::size_t t : unit.tensors) job->wanted_[t] = true;
+  return job;
+}
+
+LoadJob CheckpointJob::job() {
+  LoadJob job;
+  job.files = files_;
+  for (const LoadUnit& unit : plan_.units) job.units.push_back({unit.ranges});
+  job.skipped = plan_.skipped;
+  job.describe = [this](std::size_t file, std::uint64_t offset) {
+    return tensor_at(checkpoint_.tensors(), files_.paths[file], offset);
+  };
+  job.process = [this](std::size_t unit, const std::function<void()>& all_read) { return process(unit, all_read); };
+  return job;
+}
+
+Status CheckpointJob::process_plain(const LoadUnit& unit, const std::function<void()>& all_read) {
+  for (const std::size_t t : unit.tensors) {
+    const TensorInfo& tensor = checkpoint_.tensors()[t];
+    SF_ASSIGN(tensors_[t].bytes, checkpoint_.read(tensor));
+    tensors_[t].info = tensor;
+  }
+  all_read();
+  return {};
+}
+
+Status CheckpointJob::process(std::size_t number, const std::function<void()>& all_read) {
+  const LoadUnit& unit = plan_.units[number];
+  if (plan_.plain(unit)) return process_plain(unit, all_read);
+  const PackUnit& members = plan_.pack_units[unit.pack_unit];
+  Done& done = done_[number];
+  std::vector<QuantTensor> parts;
+  for (const std::size_t m : members.members) {
+    const LayerInfo& info = checkpoint_.layers()[m];
+    const LayerCut& cut = plan_.cuts[m];
+    SF_ASSIGN(QuantTensor part, checkpoint_.load(m, unit.expert));
+    if (cut.n != info.n || cut.k != info.k) {
+      SF_ASSIGN(part, slice(part, cut.n0, cut.n, 1, cut.k0, cut.k));
+    }
+    parts.push_back(std::move(part));
+    SF_ASSIGN(auto bias, checkpoint_.load_bias(m, unit.expert));
+    if (bias && !cut.bias) bias.reset();
+    if (bias) bias = std::vector<float>(bias->begin() + cut.n0, bias->begin() + cut.n0 + cut.n);
+    done.bias.push_back(std::move(bias));
+  }
+  all_read();
+
+  const Clock::time_point start = Clock::now();
+  Result<PackedWeight> weight = pack_parts(parts, members.name, options_.layout);
+  if (weight.ok()) {
+    done.weights.push_back(std::move(weight).value());
+  } else if (members.members.size() > 1) {
+    {
+      const std::lock_guard lock(notes_mutex_);
+      plan_.notes.push_back(separate_note(checkpoint_.path(), members.name, weight.status().message()));
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      SF_ASSIGN(PackedWeight alone, pack_parts({&parts[i], 1}, checkpoint_.layers()[members.members[i]].name, options_.layout));
+      done.weights.push_back(std::move(alone));
+    }
+  } else {
+    return weight.status();
+  }
+  pack_seconds_.add(std::chrono::duration<double>(Clock::now() - start).count());
+  return {};
+}
+
+void CheckpointJob::take(LoadedModel& model) {
+  std::vector<std::vector<std::size_t>> of_weight(plan_.pack_units.size());  // units of each packed layer
+  for (std::size_t u = 0; u < plan_.units.size(); ++u)
+    if (!plan_.plain(plan_.units[u])) of_weight[plan_.units[u].pack_unit].push_back(u);
+  for (std::size_t w = 0; w < plan_.pack_units.size(); ++w) {
+    std::vector<std::size_t>& units = of_weight[w];
+    if (units.empty()) continue;  // a stack of which this rank holds no expert
+    std::sort(units.begin(), units.end(),
+              [&](std::size_t a, std::size_t b) { return plan_.units[a].expert < plan_.units[b].expert; });
+    const PackUnit& pack = plan_.pack_units[w];
+    const std::size_t apart = done_[units.front()].weights.size();  // 1, or one for each member
+    for (std::size_t i = 0; i < apart; ++i) {
+      const std::vector<std::size_t> members = apart == 1 ? pack.members : std::vector<std::size_t>{pack.members[i]};
+      const LayerInfo& info = checkpoint_.layers()[members.front()];
+      LoadedLayer layer;
+      layer.name = apart == 1 ? pack.name : info.name;
+      layer.scheme = info.scheme;
+      for (const std::size_t m : members) layer.weight_names.push_back(checkpoint_.layers()[m].weight_name);
+      layer.experts = info.experts;
+      layer.first_expert = plan_.units[units.front()].expert;
+      bool any = false;
+      for (const std::size_t u : units) {
+        layer.weights.push_back(std::move(done_[u].weights[i]));
+        for (std::size_t p = 0; p < members.size(); ++p) {
+          const auto& bias = done_[u].bias[apart == 1 ? p : i];
+          const auto n = static_cast<std::size_t>(plan_.cuts[members[p]].n);
+          any = any || bias.has_value();
+          if (bias)
+            layer.bias.insert(layer.bias.end(), bias->begin(), bias->end());
+          else
+            layer.bias.insert(layer.bias.end(), n, 0.0f);
+        }
+      }
+      if (!any) layer.bias.clear();
+      model.layers.push_back(std::move(layer));
+    }
+  }
+  for (std::size_t t = 0; t < tensors_.size(); ++t)
+    if (wanted_[t]) model.tensors.push_back(std::move(tensors_[t]));
+  model.report.notes.insert(model.report.notes.end(), plan_.notes.begin(), plan_.notes.end());
+}
+
+}  // namespace swordfish

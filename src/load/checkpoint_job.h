@@ -1,0 +1,50 @@
+// Loading a checkpoint: each unit's layers are read through their format, cut to this rank, and packed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "load/job.h"
+#include "load/plan.h"
+#include "swordfish/load.h"
+
+namespace swordfish {
+
+class CheckpointJob {
+ public:
+  // `checkpoint` and `options` outlive the job.
+  static Result<std::unique_ptr<CheckpointJob>> open(const Checkpoint& checkpoint, const LoadOptions& options);
+  const LoadPlan& plan() const { return plan_; }
+  const JobFiles& files() const { return files_; }
+  LoadJob job();
+  // After a run: the layers in the checkpoint's order, and the notes.
+  void take(LoadedModel& model);
+  double pack_seconds() const { return pack_seconds_.sum(); }
+
+ private:
+  CheckpointJob(const Checkpoint& checkpoint, const LoadOptions& options) : checkpoint_(checkpoint), options_(options) {}
+  Status process(std::size_t unit, const std::function<void()>& all_read);
+  Status process_plain(const LoadUnit& unit, const std::function<void()>& all_read);
+
+  // What a unit became: one weight, or one for each member that did not fit the others.
+  struct Done {
+    std::vector<PackedWeight> weights;
+    std::vector<std::optional<std::vector<float>>> bias;  // of each member
+  };
+
+  const Checkpoint& checkpoint_;
+  const LoadOptions& options_;
+  JobFiles files_;
+  LoadPlan plan_;
+  std::vector<Done> done_;             // of each unit
+  std::vector<LoadedTensor> tensors_;  // of each tensor of the checkpoint; most stay empty
+  std::vector<bool> wanted_;           // which of them
+  std::mutex notes_mutex_;
+  SharedSeconds pack_seconds_;
+};
+
+}  // namespace swordfish

@@ -1,0 +1,53 @@
+// LoadJob: what a load does unit by unit, and run_job(), which reads ahead for it and runs it on threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "io/staging.h"
+#include "swordfish/load.h"
+#include "swordfish/status.h"
+
+namespace swordfish {
+
+// Files by path, in the order of their numbers.
+struct JobFiles {
+  std::vector<std::string> paths;
+  std::map<std::string, std::size_t> numbers;
+  std::size_t add(const std::string& path);  // its number; the same path has one
+};
+
+struct LoadJob {
+  JobFiles files;
+  std::vector<io::StagedUnit> units;
+  std::vector<io::StagedRange> skipped;
+  std::function<std::string(std::size_t file, std::uint64_t offset)> describe;  // "tensor 'x'" for a byte, in messages
+  // Reads (through File, which is served from the ring) and packs one unit; calls `all_read` when it needs no more bytes.
+  // Thread-safe.
+  std::function<Status(std::size_t unit, const std::function<void()>& all_read)> process;
+};
+
+struct JobHooks {  // of tests
+  std::function<std::unique_ptr<io::ReadEngine>(std::unique_ptr<io::ReadEngine>)> wrap_engine;
+};
+
+// Fills the report's bytes and times of reading.
+Status run_job(const LoadJob& job, const LoadOptions& options, LoadReport& report, const JobHooks& hooks = {});
+
+// Adds the seconds of its scope to a sum that several threads share.
+class SharedSeconds {
+ public:
+  void add(double seconds);
+  double sum() const;
+
+ private:
+  mutable std::mutex mutex_;
+  double sum_ = 0;
+};
+
+}  // namespace swordfish

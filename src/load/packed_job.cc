@@ -1,0 +1,150 @@
+// Units of a packed file are its entries; each is read, compared with its checksum, and kept as it is.
+#include "load/packed_job.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "checkpoint/container.h"
+#include "pack/packed_format.h"
+
+namespace swordfish {
+namespace {
+
+class Sum {
+ public:
+  void add(const void* data, std::size_t size) { value_ = XXH3_64bits_withSeed(data, size, value_ ^ size); }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0;
+};
+
+}  // namespace
+
+std::uint64_t sum_of(const PackedWeight& weight, const float* bias, std::size_t bias_size) {
+  Sum sum;
+  const std::size_t slices =
+      weight.view.row_of_slice == nullptr ? 0 : static_cast<std::size_t>(weight.view.packed_k() / mma64::slice_k);
+  for (const Buffer* buffer : {&weight.codes, &weight.scales, &weight.zeros, &weight.offsets, &weight.gather})
+    sum.add(buffer->data(), buffer->size());
+  sum.add(weight.row_of_slice.data(), slices * sizeof(std::int32_t));  // without the file's padding
+  sum.add(bias, bias_size * sizeof(float));
+  return sum.value();
+}
+
+std::uint64_t sum_of(const LoadedTensor& tensor) {
+  Sum sum;
+  sum.add(tensor.bytes.data(), tensor.bytes.size());
+  return sum.value();
+}
+
+Result<std::unique_ptr<PackedJob>> PackedJob::open(const std::string& packed, const std::string& plain, const PackedSums* sums) {
+  SF_ASSIGN(PackedFile file, PackedFile::open(packed));
+  SF_ASSIGN(Container planes, open_safetensors_file(packed));
+  Container tensors;
+  if (!plain.empty()) {
+    SF_ASSIGN(tensors, open_safetensors_file(plain));
+  }
+  const auto damaged = [&](const std::string& path, std::size_t expected, std::size_t found) {
+    return malformed("{}: damaged: expected {} entries by its checksums, found {}", path, expected, found);
+  };
+  if (sums != nullptr) {
+    if (sums->weights.size() != file.layers().size()) return damaged(packed, sums->weights.size(), file.layers().size());
+    if (sums->tensors.size() != tensors.tensors.size()) return damaged(plain, sums->tensors.size(), tensors.tensors.size());
+  }
+  std::unique_ptr<PackedJob> job(new PackedJob(std::move(file), std::move(planes), std::move(tensors), sums));
+  for (std::size_t l = 0; l < job->file_.layers().size(); ++l) {
+    const PackedFile::Layer& layer = job->file_.layers()[l];
+    const std::int64_t entries = std::max<std::int64_t>(1, layer.experts);
+    if (sums != nullptr && sums->weights[l].size() != static_cast<std::size_t>(entries))
+      return damaged(packed, sums->weights[l].size(), static_cast<std::size_t>(entries));
+    LoadedLayer loaded;
+    loaded.name = layer.name;
+    loaded.scheme = layer.scheme;
+    loaded.weight_names = layer.weight_names;
+    loaded.experts = layer.experts;
+    loaded.weights.resize(static_cast<std::size_t>(entries));
+    if (!layer.bias.empty()) loaded.bias.resize(static_cast<std::size_t>(entries * layer.shape.n));
+    job->model_.layers.push_back(std::move(loaded));
+    for (std::int64_t e = 0; e < entries; ++e) job->units_.push_back({false, l, e});
+  }
+  for (std::size_t t = 0; t < job->plain_.tensors.size(); ++t) {
+    const Tensor& tensor = job->plain_.tensors[t];
+    LoadedTensor loaded;
+    loaded.info = {tensor.name, type_name(tensor), tensor.shape, job->plain_.path_of(tensor), tensor.offset, tensor.bytes};
+    job->model_.tensors.push_back(std::move(loaded));
+    job->units_.push_back({true, t, 0});
+  }
+  return job;
+}
+
+LoadJob PackedJob::job() {
+  LoadJob job;
+  const auto add = [&](io::StagedUnit& unit, const Container& container, const Tensor* tensor, std::uint64_t from,
+                       std::uint64_t size) {
+    if (tensor != nullptr) unit.ranges.push_back({job.files.add(container.path_of(*tensor)), tensor->offset + from, size});
+  };
+  for (const Unit& unit : units_) {
+    io::StagedUnit& staged = job.units.emplace_back();
+    if (unit.plain) {
+      const Tensor& tensor = plain_.tensors[unit.layer];
+      add(staged, plain_, &tensor, 0, tensor.bytes);
+      continue;
+    }
+    const PackedFile::Layer& layer = file_.layers()[unit.layer];
+    const std::string entry = entry_name(layer.name, layer.experts, unit.expert) + '.';
+    for (const PackedPlane& plane : packed_planes(layer.shape)) {
+      const Tensor* tensor = packed_.find(entry + plane.leaf);
+      if (tensor != nullptr) add(staged, packed_, tensor, 0, tensor->bytes);
+    }
+    const std::uint64_t size = static_cast<std::uint64_t>(layer.shape.n) * sizeof(float);
+    if (!layer.bias.empty()) add(staged, packed_, packed_.find(layer.bias), static_cast<std::uint64_t>(unit.expert) * size, size);
+  }
+  job.describe = [this, paths = job.files.paths](std::size_t file, std::uint64_t offset) -> std::string {
+    for (const Container* container : {&packed_, &plain_})
+      for (const Tensor& t : container->tensors)
+        if (container->path_of(t) == paths[file] && offset >= t.offset && offset - t.offset < t.bytes)
+          return fmt::format("tensor '{}'", printable(t.name));
+    return {};
+  };
+  job.process = [this](std::size_t unit, const std::function<void()>& all_read) { return process(unit, all_read); };
+  return job;
+}
+
+Status PackedJob::process(std::size_t number, const std::function<void()>& all_read) {
+  const Unit& unit = units_[number];
+  const auto check = [&](const std::string& path, const std::string& what, std::uint64_t expected, std::uint64_t found) -> Status {
+    if (expected == found) return {};
+    return malformed("{}: {}: damaged: checksum {:016x}, expected {:016x}", path, printable(what), found, expected);
+  };
+  if (unit.plain) {
+    LoadedTensor& tensor = model_.tensors[unit.layer];
+    SF_ASSIGN(tensor.bytes, plain_.read(plain_.tensors[unit.layer]));
+    all_read();
+    return sums_ == nullptr ? Status() : check(tensor.info.file, tensor.info.name, sums_->tensors[unit.layer], sum_of(tensor));
+  }
+  LoadedLayer& layer = model_.layers[unit.layer];
+  const auto e = static_cast<std::size_t>(unit.expert);
+  SF_ASSIGN(PackedWeight weight, file_.load(unit.layer, unit.expert));
+  SF_ASSIGN(const auto bias, file_.load_bias(unit.layer, unit.expert));
+  all_read();
+  const auto n = static_cast<std::size_t>(weight.view.n);
+  if (bias) std::copy(bias->begin(), bias->end(), layer.bias.begin() + static_cast<std::ptrdiff_t>(e * n));
+  layer.weights[e] = std::move(weight);
+  if (sums_ == nullptr) return {};
+  return check(file_.path(), entry_name(layer.name, layer.experts, unit.expert), sums_->weights[unit.layer][e],
+               sum_of(layer.weights[e], bias ? bias->data() : nullptr, bias ? bias->size() : 0));
+}
+
+void PackedJob::take(LoadedModel& model) {
+  model.layers = std::move(model_.layers);
+  model.tensors = std::move(model_.tensors);
+}
+
+}  // namespace swordfish

@@ -1,0 +1,192 @@
+// Planning a load: the ranges of each layer's tensors, then the order.
+#include "load/plan.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/try.h"
+
+namespace swordfish {
+namespace {
+
+constexpr std::uint64_t kPlainBytes = std::uint64_t{8} << 20;  // neighbours are read as one unit up to this size
+
+class Planner {
+ public:
+  Planner(const std::string& path, const std::vector<TensorInfo>& tensors, const JobFiles& files,
+          const std::vector<LayerInfo>& layers, const PackOptions& pack, const Rank& rank)
+      : path_(path), tensors_(tensors), files_(files), layers_(layers), pack_(pack), rank_(rank), used_(tensors.size(), false) {
+    for (std::size_t t = 0; t < tensors.size(); ++t) index_.emplace(tensors[t].name, t);
+  }
+
+  Result<LoadPlan> run() {
+    const std::vector<bool> held = held_layers(layers_, rank_);
+    plan_.cuts.resize(layers_.size());
+    if (!layers_.empty() || !pack_.layers.empty()) {
+      SF_ASSIGN(PackUnits chosen, choose_units(path_, layers_, pack_));
+      plan_.notes = std::move(chosen.notes);
+      std::erase_if(chosen.units, [&](const PackUnit& unit) { return !held[unit.members.front()]; });
+      plan_.pack_units = std::move(chosen.units);
+    }
+    for (const LayerInfo& layer : layers_) {
+      for (const std::string& tensor : layer.tensors) {
+        SF_ASSIGN(const std::size_t number, find(layer, tensor));
+        used_[number] = true;
+      }
+      if (!layer.bias.empty()) {
+        SF_ASSIGN(const std::size_t number, find(layer, layer.bias));
+        used_[number] = true;
+      }
+    }
+    for (std::size_t u = 0; u < plan_.pack_units.size(); ++u) SF_TRY(add_weight(u));
+    if (pack_.layers.empty()) add_plain();
+    sort();
+    for (const LoadUnit& unit : plan_.units) plan_.bytes += unit.bytes;
+    return std::move(plan_);
+  }
+
+ private:
+  Result<std::size_t> find(const LayerInfo& layer, const std::string& tensor) const {
+    const auto found = index_.find(tensor);
+    if (found == index_.end())
+      return malformed("{}: missing tensor '{}' of layer '{}'", path_, printable(tensor), printable(layer.name));
+    return found->second;
+  }
+
+  std::size_t file_of(const TensorInfo& tensor) const { return files_.numbers.at(tensor.file); }
+
+  Status add_weight(std::size_t number) {
+    const PackUnit& pack = plan_.pack_units[number];
+    for (const std::size_t m : pack.members) {
+      SF_ASSIGN(plan_.cuts[m], cut_layer(layers_[m], rank_));
+    }
+    const std::int64_t experts = layers_[pack.members.front()].experts;
+    const auto [first, last] = experts == 0 ? std::pair{std::int64_t{0}, std::int64_t{1}} : expert_range(experts, rank_);
+    for (std::int64_t e = first; e < last; ++e) {
+      LoadUnit unit;
+      unit.pack_unit = number;
+      unit.expert = e;
+      for (const std::size_t m : pack.members) {
+        std::set<std::string> names(layers_[m].tensors.begin(), layers_[m].tensors.end());
+        if (!layers_[m].bias.empty()) names.insert(layers_[m].bias);
+        for (const std::string& tensor : names) add_tensor(layers_[m], plan_.cuts[m], tensors_[index_.at(tensor)], e, unit);
+      }
+      plan_.units.push_back(std::move(unit));
+    }
+    return {};
+  }
+
+  // The ranges of one tensor (of one expert of it) that the cut needs.
+  void add_tensor(const LayerInfo& layer, const LayerCut& cut, const TensorInfo& tensor, std::int64_t expert, LoadUnit& unit) {
+    const bool stacked = layer.experts > 0 && !tensor.shape.empty() && tensor.shape.front() == layer.experts;
+    std::vector<AxisRange> ranges;
+    if (stacked) ranges.push_back({0, expert, expert + 1});
+    const std::vector<io::ByteRange> asked = slice_runs(tensor.shape, tensor.bytes, ranges, 0);  // by the format: one run
+
+    const std::span<const std::int64_t> shape = std::span(tensor.shape).subspan(stacked ? 1 : 0);
+    const TensorAxes axes = axes_of(layer, tensor.name, shape);
+    const auto add = [&](int axis, std::int64_t step, std::int64_t begin, std::int64_t size, std::int64_t whole) {
+      if (axis < 0 || size == whole) return;
+      ranges.push_back({static_cast<std::size_t>(axis) + (stacked ? 1 : 0), begin / step, (begin + size + step - 1) / step});
+    };
+    add(axes.n_axis, axes.n_step, cut.n0, cut.n, layer.n);
+    // Where columns are sorted by g_idx, a column's scale can lie anywhere.
+    const bool scattered =
+        std::any_of(layer.tensors.begin(), layer.tensors.end(), [](const std::string& name) { return name.ends_with("g_idx"); });
+    if (!scattered || tensor.name.ends_with("weight") || tensor.name.ends_with("packed"))
+      add(axes.k_axis, axes.k_step, cut.k0, cut.k, layer.k);
+
+    const std::vector<io::ByteRange> exact = slice_runs(tensor.shape, tensor.bytes, ranges, 0);
+    const std::vector<io::ByteRange> runs = slice_runs(tensor.shape, tensor.bytes, ranges, kShortestRun);
+    const std::uint64_t extra = total_bytes(runs) - total_bytes(exact);
+    plan_.strided_bytes += extra;
+    plan_.strided_tensors += extra > 0;
+    for (const io::ByteRange& run : runs) {
+      unit.ranges.push_back({file_of(tensor), tensor.offset + run.offset, run.size});
+      unit.bytes += run.size;
+    }
+    for (const io::ByteRange& whole : asked) skip_between(tensor, whole, runs);
+  }
+
+  void skip_between(const TensorInfo& tensor, const io::ByteRange& whole, const std::vector<io::ByteRange>& runs) {
+    std::uint64_t at = whole.offset;
+    for (const io::ByteRange& run : runs) {
+      if (run.offset > at) plan_.skipped.push_back({file_of(tensor), tensor.offset + at, run.offset - at});
+      at = std::max(at, run.end());
+    }
+    if (at < whole.end()) plan_.skipped.push_back({file_of(tensor), tensor.offset + at, whole.end() - at});
+  }
+
+  // What belongs to no layer: one unit each for now.
+  void add_plain() {
+    for (std::size_t t = 0; t < tensors_.size(); ++t) {
+      if (used_[t]) continue;
+      const TensorInfo& tensor = tensors_[t];
+      LoadUnit unit;
+      unit.pack_unit = plan_.pack_units.size();
+      unit.tensors = {t};
+      unit.bytes = tensor.bytes;
+      unit.ranges = {{file_of(tensor), tensor.offset, tensor.bytes}};
+      plan_.units.push_back(std::move(unit));
+    }
+  }
+
+  // By the place of each unit's largest range: codes, beside which scales and globals are small. Then plain neighbours become one.
+  void sort() {
+    const auto place = [](const LoadUnit& unit) {
+      const auto largest =
+          std::max_element(unit.ranges.begin(), unit.ranges.end(), [](const auto& a, const auto& b) { return a.size < b.size; });
+      return largest == unit.ranges.end() ? std::tuple<std::size_t, std::uint64_t>{} : std::tuple(largest->file, largest->offset);
+    };
+    std::stable_sort(plan_.units.begin(), plan_.units.end(),
+                     [&](const LoadUnit& a, const LoadUnit& b) { return place(a) < place(b); });
+    std::vector<LoadUnit> merged;
+    for (LoadUnit& unit : plan_.units) {
+      LoadUnit* last = merged.empty() ? nullptr : &merged.back();
+      if (last != nullptr && plan_.plain(unit) && plan_.plain(*last) && last->bytes + unit.bytes <= kPlainBytes) {
+        last->tensors.push_back(unit.tensors.front());
+        last->ranges.push_back(unit.ranges.front());
+        last->bytes += unit.bytes;
+      } else {
+        merged.push_back(std::move(unit));
+      }
+    }
+    plan_.units = std::move(merged);
+  }
+
+  const std::string& path_;
+  const std::vector<TensorInfo>& tensors_;
+  const JobFiles& files_;
+  const std::vector<LayerInfo>& layers_;
+  const PackOptions& pack_;
+  const Rank& rank_;
+  std::unordered_map<std::string_view, std::size_t> index_;
+  std::vector<bool> used_;  // by some layer
+  LoadPlan plan_;
+};
+
+}  // namespace
+
+JobFiles files_of(const std::vector<TensorInfo>& tensors) {
+  JobFiles files;
+  for (const TensorInfo& tensor : tensors) files.add(tensor.file);
+  return files;
+}
+
+std::string tensor_at(const std::vector<TensorInfo>& tensors, const std::string& path, std::uint64_t offset) {
+  for (const TensorInfo& t : tensors)
+    if (t.file == path && offset >= t.offset && offset - t.offset < t.bytes) return fmt::format("tensor '{}'", printable(t.name));
+  return {};
+}
+
+Result<LoadPlan> plan_load(const std::string& path, const std::vector<TensorInfo>& tensors, const JobFiles& files,
+                           const std::vector<LayerInfo>& layers, const PackOptions& pack, const Rank& rank) {
+  return Planner(path, tensors, files, layers, pack, rank).run();
+}
+
+}  // namespace swordfish

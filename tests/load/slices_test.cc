@@ -1,0 +1,149 @@
+// Slices as runs of bytes, against a mask of every byte; ranks that together hold everything once.
+#include "load/slices.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "load/ranks.h"
+
+namespace swordfish {
+namespace {
+
+// Which bytes the ranges select, index by index.
+std::vector<bool> mask(const std::vector<std::int64_t>& shape, std::uint64_t element, const std::vector<AxisRange>& ranges) {
+  std::vector<bool> out;
+  std::vector<std::int64_t> index(shape.size(), 0);
+  std::int64_t count = 1;
+  for (const std::int64_t dim : shape) count *= dim;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t rest = i;
+    for (std::size_t d = shape.size(); d-- > 0;) {
+      index[d] = rest % shape[d];
+      rest /= shape[d];
+    }
+    bool in = true;
+    for (const AxisRange& r : ranges) in = in && index[r.axis] >= r.begin && index[r.axis] < r.end;
+    out.insert(out.end(), element, in);
+  }
+  return out;
+}
+
+TEST(Slices, RunsAreTheMask) {
+  std::mt19937_64 random(std::random_device{}());
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<std::int64_t> shape(1 + random() % 4);
+    for (std::int64_t& dim : shape) dim = 1 + static_cast<std::int64_t>(random() % 6);
+    const std::uint64_t element = 1 + random() % 4;
+    std::vector<AxisRange> ranges;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      if (random() % 2 == 0) continue;
+      const auto begin = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(shape[d]));
+      ranges.push_back({d, begin, begin + 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(shape[d] - begin))});
+    }
+    std::vector<bool> expected = mask(shape, element, ranges);
+    const auto runs = slice_runs(shape, expected.size(), ranges, 0);
+    std::vector<bool> found(expected.size(), false);
+    std::uint64_t end = 0;
+    for (const io::ByteRange& run : runs) {
+      ASSERT_TRUE(end == 0 || run.offset > end) << "runs touch";
+      for (std::uint64_t b = run.offset; b < run.end(); ++b) found[b] = true;
+      end = run.end();
+    }
+    ASSERT_EQ(found, expected);
+    // Short runs: from the first byte to the last.
+    const auto joined = slice_runs(shape, expected.size(), ranges, 1 << 20);
+    ASSERT_EQ(joined.size(), 1u);
+    EXPECT_EQ(joined[0].offset, runs.front().offset);
+    EXPECT_EQ(joined[0].end(), runs.back().end());
+  }
+}
+
+TEST(Slices, BytesThatTheShapeDoesNotDivideAreWhole) {
+  const std::vector<std::int64_t> shape{3, 5};
+  const std::vector<AxisRange> one{{0, 1, 2}};
+  EXPECT_EQ(slice_runs(shape, 8, one, 0), (std::vector<io::ByteRange>{{0, 8}}));
+  EXPECT_TRUE(slice_runs(shape, 0, one, 0).empty());
+  EXPECT_TRUE(slice_runs(shape, 15, std::vector<AxisRange>{{0, 2, 2}}, 0).empty());
+}
+
+LayerInfo layer(const char* name, std::int64_t n, std::int64_t k, std::int64_t group) {
+  LayerInfo info;
+  info.name = name;
+  info.scheme = "gptq";
+  info.n = n;
+  info.k = k;
+  info.group_size = group;
+  return info;
+}
+
+// 29568 = 231 · 128: 231 groups over 2, 4, 8 ranks; 10944 and 2880 do not divide by 128.
+TEST(Ranks, TogetherHoldEverythingOnceAtGroupBoundaries) {
+  for (const std::int64_t k : {29568, 10944, 2880, 1368, 704, 4096}) {
+    for (const std::int64_t group : {std::int64_t{32}, std::int64_t{48}, std::int64_t{64}, std::int64_t{128}, k}) {
+      for (const int ranks : {1, 2, 3, 4, 8}) {
+        std::int64_t at_k = 0, at_n = 0;
+        int biases = 0;
+        bool refused = false;
+        for (int r = 0; r < ranks; ++r) {
+          const auto row = cut_layer(layer("model.layers.0.mlp.down_proj", 344, k, group), {r, ranks, false});
+          const auto column = cut_layer(layer("model.layers.0.mlp.up_proj", k, 344, group), {r, ranks, false});
+          ASSERT_TRUE(column.ok());
+          EXPECT_EQ(column->n0, at_n);
+          EXPECT_EQ(column->k, 344);
+          at_n += column->n;
+          refused = refused || !row.ok();
+          if (!row.ok()) continue;
+          EXPECT_EQ(row->k0, at_k);
+          EXPECT_EQ(row->k0 % (group == k ? 64 : group), 0);
+          EXPECT_EQ(row->k0 % 16, 0);
+          EXPECT_EQ(row->n, 344);
+          at_k += row->k;
+          biases += row->bias;
+        }
+        EXPECT_EQ(at_n, k);
+        if (refused) continue;  // fewer groups than ranks
+        EXPECT_EQ(at_k, k) << group << " " << ranks;
+        EXPECT_EQ(biases, 1) << "a row-parallel bias is added once";
+      }
+    }
+  }
+}
+
+TEST(Ranks, FewerGroupsThanRanksAreRefusedByName) {
+  bool refused = false;
+  for (int r = 0; r < 8; ++r) {
+    const auto cut = cut_layer(layer("model.layers.0.mlp.down_proj", 64, 512, 128), {r, 8, false});
+    if (cut.ok()) continue;
+    refused = true;
+    EXPECT_EQ(cut.status().code(), Code::unsupported);
+    EXPECT_NE(cut.status().message().find("down_proj"), std::string::npos);
+  }
+  EXPECT_TRUE(refused);
+}
+
+TEST(Ranks, SeveralProjectionsInOneTensorAreRefused) {
+  EXPECT_FALSE(cut_layer(layer("model.layers.0.self_attn.qkv_proj", 768, 256, 128), {0, 2, false}).ok());
+  EXPECT_TRUE(cut_layer(layer("model.layers.0.self_attn.qkv_proj", 768, 256, 128), {0, 1, false}).ok());
+  LayerInfo experts = layer("model.layers.0.mlp.experts.gate_up_proj", 768, 256, 32);
+  experts.experts = 4;
+  EXPECT_FALSE(cut_layer(experts, {0, 2, false}).ok());
+  EXPECT_TRUE(cut_layer(experts, {0, 2, true}).ok()) << "whole experts need no cut";
+}
+
+TEST(Ranks, ExpertsAreDealtOutOnce) {
+  std::vector<LayerInfo> layers;
+  for (int e = 0; e < 7; ++e) layers.push_back(layer(fmt::format("model.layers.0.mlp.experts.{}.up_proj", e).c_str(), 64, 64, 16));
+  layers.push_back(layer("model.layers.0.self_attn.o_proj", 64, 64, 16));
+  std::vector<int> holders(layers.size(), 0);
+  for (int r = 0; r < 3; ++r) {
+    const std::vector<bool> held = held_layers(layers, {r, 3, true});
+    for (std::size_t i = 0; i < held.size(); ++i) holders[i] += held[i];
+  }
+  for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(holders[i], 1);
+  EXPECT_EQ(holders[7], 3) << "what is no expert belongs to every rank";
+}
+
+}  // namespace
+}  // namespace swordfish
