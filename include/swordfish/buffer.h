@@ -33,7 +33,10 @@ class Buffer {
 
  private:
   struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
+    std::shared_ptr<std::byte> slab;  // where the bytes lie; null: they were allocated alone
+    void operator()(std::byte* p) const {
+      if (!slab) std::free(p);
+    }
   };
   std::unique_ptr<std::byte[], Free> data_;
   std::size_t size_ = 0;

@@ -19,6 +19,7 @@
 #include "base/try.h"
 #include "io/descriptor.h"
 #include "io/page_cache.h"
+#include "io/staging_memory.h"
 #include "io/staging_plan.h"
 #include "io/staging_ring.h"
 
@@ -28,7 +29,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-constexpr std::uint64_t kPage = StagingRing::alignment;
+constexpr std::uint64_t kPage = StagingMemory::alignment;
 constexpr unsigned kMostRetries = 100;  // of EINTR and EAGAIN, one after the other
 
 // planned ─┬─> reading ─┬─> ready ──> done
@@ -63,6 +64,7 @@ struct StagedReader::State {
   std::vector<std::vector<ByteRange>> skipped;
   StagingOptions options;
   PiecePlan plan;
+  std::shared_ptr<StagingMemory> memory;
   std::optional<StagingRing> ring;
   std::unique_ptr<ReadEngine> engine;
 
@@ -387,7 +389,11 @@ Result<std::unique_ptr<StagedReader>> StagedReader::start(std::vector<std::share
   state->plan = plan_pieces(files.size(), units, options.piece_bytes, options.ring_bytes / 8);
   std::uint64_t most = 0;  // that the ring can be filled with
   for (const PiecePlan::Piece& piece : state->plan.pieces) most += piece.end - piece.begin;
-  state->ring.emplace(static_cast<std::size_t>(std::clamp<std::uint64_t>(most, kPage, options.ring_bytes)));
+  auto ring_bytes = static_cast<std::size_t>(std::clamp<std::uint64_t>(most, kPage, options.ring_bytes));
+  state->memory = options.memory ? options.memory : std::make_shared<StagingMemory>(ring_bytes, false);
+  const std::span<std::byte> pages = state->memory->pages();
+  ring_bytes = std::min(ring_bytes / kPage * kPage, pages.size());
+  state->ring.emplace(pages.first(ring_bytes));
   state->pieces.resize(state->plan.pieces.size());
   for (std::size_t p = 0; p < state->pieces.size(); ++p) {
     state->pieces[p].users = state->plan.pieces[p].users;
@@ -406,7 +412,7 @@ Result<std::unique_ptr<StagedReader>> StagedReader::start(std::vector<std::share
     state->direct.push_back(options.direct ? Descriptor(fmt::format("/proc/self/fd/{}", file->fd()), O_DIRECT) : Descriptor());
   }
   if (options.uring) {
-    Result<std::unique_ptr<ReadEngine>> engine = make_uring_engine(options.depth, state->ring->memory());
+    Result<std::unique_ptr<ReadEngine>> engine = make_uring_engine(options.depth, pages.first(ring_bytes));
     if (engine.ok()) state->engine = std::move(engine).value();
   }
   if (!state->engine) state->engine = make_pread_engine(options.depth);

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <map>
 
-#include "io/staging_ring.h"
+#include "io/staging_memory.h"
 
 namespace swordfish::io {
 namespace {
 
-constexpr std::uint64_t kPage = StagingRing::alignment;
+constexpr std::uint64_t kPage = StagingMemory::alignment;
 
 struct Need {
   StagedRange range;

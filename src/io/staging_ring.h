@@ -1,4 +1,4 @@
-// StagingRing: a bounded piece of memory that reads land in, allocated once and handed out in a circle.
+// StagingRing: hands out a piece of memory in a circle.
 #pragma once
 
 #include <cstddef>
@@ -7,22 +7,13 @@
 #include <optional>
 #include <span>
 
-#include "swordfish/buffer.h"
-
 namespace swordfish::io {
 
 class StagingRing {
  public:
-  static constexpr std::size_t alignment = 4096;  // what O_DIRECT asks of memory, offsets and sizes
+  explicit StagingRing(std::span<std::byte> memory) : begin_(memory.data()), size_(memory.size()) {}
 
-  explicit StagingRing(std::size_t size)  // rounded up to whole pages
-      : memory_(size + 2 * alignment),
-        begin_(memory_.data() + (alignment - reinterpret_cast<std::uintptr_t>(memory_.data()) % alignment) % alignment),
-        size_((size + alignment - 1) / alignment * alignment) {}
-
-  std::span<std::byte> memory() { return {begin_, size_}; }
-
-  // `size` contiguous bytes (a multiple of the alignment), or nullopt while there is no room. The ticket gives them back.
+  // `size` contiguous bytes, or nullopt while there is no room. The ticket gives them back.
   struct Slot {
     std::uint64_t ticket = 0;
     std::byte* data = nullptr;
@@ -50,7 +41,6 @@ class StagingRing {
     std::uint64_t begin = 0;
     bool free = false;
   };
-  Buffer memory_;
   std::byte* begin_;
   std::size_t size_;
   std::uint64_t write_ = 0;  // counts all bytes ever taken

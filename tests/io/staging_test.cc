@@ -151,12 +151,14 @@ TEST(Staging, AUnitLargerThanTheRingReadBackwards) {
   if (stats.cache_bytes > 0) GTEST_SKIP() << "the temporary folder's file system keeps its files in memory";
   EXPECT_GT(stats.past_ring_bytes, 0u) << "what is asked for first lies behind a full ring";
   EXPECT_EQ(stats.past_ring_bytes + stats.disk_bytes, disk.bytes[0].size()) << "nothing is read twice";
+  EXPECT_EQ(disk.resident(0), 0u) << "what was read past the ring stays in the page cache";
 }
 
 TEST(Staging, SkippedRangesAreZerosAndUnplannedOnesAreRead) {
   Disk disk;
   disk.add(100'000, 6);
   disk.make_cold();
+  const bool was_cold = disk.resident(0) == 0;
   const std::vector<StagedUnit> units{{{{0, 10'000, 20'000}}}};
   auto reader = StagedReader::start(disk.files, units, {{0, 30'000, 5'000}, {0, 8'000, 2'000}}, {});
   ASSERT_TRUE(reader.ok());
@@ -168,6 +170,9 @@ TEST(Staging, SkippedRangesAreZerosAndUnplannedOnesAreRead) {
   std::fill_n(expected.begin() + 25'000, 5'000, '\0');
   EXPECT_EQ(std::memcmp(out.data(), expected.data(), out.size()), 0);
   EXPECT_EQ((*reader)->stats().unplanned_bytes, 3'000u + 10'000u);
+  if (was_cold) {
+    EXPECT_EQ(disk.resident(0), 0u);
+  }
 }
 
 TEST(Staging, LeavesThePageCacheAsFound) {
