@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""Times loading: load, raw, dd-like reads and mmap-and-copy of the same checkpoint, interleaved, cold and warm.
+"""Times loading: load, raw, other readers and mmap-and-copy of the same checkpoint, interleaved, cold or warm.
 
 usage: bench/load/run.py CHECKPOINT [--rounds 3] [--out FILE.json] [--program build/release/bin/swordfish] [--warm] [--ways ...]
 
 Cold: every file is written back and dropped from the page cache (posix_fadvise) before each run. Each way reads all bytes of the
 safetensors files:
-  load       swordfish load (packed weights resident at the end)
-  raw        swordfish load --raw: the same reads, nothing done with them
-  dd         dd with O_DIRECT, 4 MiB blocks, files one after the other
-  dd-N       N dd processes with O_DIRECT at once, each on its own stretch: what a fio job with numjobs=N does
-  mmap       the files mapped, every page copied out with one thread (what memory-mapping loaders do)
-  pread      cold: as dd without O_DIRECT; warm: two threads of pread into a small buffer
+  load              swordfish load (packed weights resident at the end); load-cuda: on a GPU; load-blockscaled: that layout;
+                    load-threads: without io_uring; load-cache: from the packed cache in --cache (made at first): nothing is packed
+  raw               swordfish load --raw: the same reads, nothing done with them
+  fio               fio, io_uring, O_DIRECT, 4 MiB, 16 in flight (where fio is installed); its buffers are on small pages
+  direct-N          N threads of pread with O_DIRECT, 4 MiB each, into huge pages
+  mmap              the files mapped, every page copied out with one thread (what memory-mapping loaders do)
+  pread             one thread a core with pread into a small buffer: for --warm
+--back MEMORY first takes and frees that much memory (a virtual machine's host may have taken free memory away; the first use of it
+is then several times slower, and not the loader's doing).
 The load average is written beside every number: on a shared machine it explains most of the spread.
 """
 import argparse
+import ctypes
 import json
 import mmap
 import os
@@ -24,6 +28,7 @@ import threading
 import time
 
 PIECE = 4 << 20
+HUGE_PAGE = 2 << 20
 
 
 def weight_files(folder):
@@ -47,25 +52,52 @@ def make_warm(files):
         os.close(fd)
 
 
-def run_dd(files, jobs):
-    stretches = []
-    for f in files:
-        size = (f.stat().st_size + PIECE - 1) // PIECE
-        for j in range(jobs):
-            begin, end = size * j // jobs, size * (j + 1) // jobs
-            stretches.append((f, begin, end - begin))
-    running = []
-    for f, skip, count in stretches:
-        if count == 0:
-            continue
-        running.append(subprocess.Popen(["dd", f"if={f}", "of=/dev/null", f"bs={PIECE}", f"skip={skip}", f"count={count}", "iflag=direct"],
-                                        stderr=subprocess.DEVNULL))
-        if len(running) == jobs:
-            for p in running:
-                assert p.wait() == 0
-            running = []
-    for p in running:
-        assert p.wait() == 0
+def run_threads(files, threads, size, flags):
+    """Every byte once, by `threads` threads, each into a buffer of its own."""
+    pieces = [(f, at) for f in reversed(files) for at in reversed(range(0, f.stat().st_size, size))]
+    lock = threading.Lock()
+    errors = []
+
+    def work():
+        # On huge pages: with small ones a read becomes many requests, and the build machine's disk gives a third.
+        area = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        area.madvise(mmap.MADV_HUGEPAGE)
+        begin = -ctypes.addressof(ctypes.c_char.from_buffer(area)) % HUGE_PAGE
+        buffer = memoryview(area)[begin : begin + size]
+        handles = {f: os.open(f, os.O_RDONLY | flags) for f in files}
+        try:
+            while True:
+                with lock:
+                    if not pieces:
+                        break
+                    f, at = pieces.pop()
+                os.preadv(handles[f], [buffer], at)
+        except OSError as error:
+            errors.append(error)
+        for fd in handles.values():
+            os.close(fd)
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    if errors:
+        raise errors[0]
+
+
+def run_fio(files):
+    names = ":".join(str(f) for f in files)
+    subprocess.run(["fio", "--name=read", f"--filename={names}", "--file_service_type=sequential", "--rw=read", "--bs=4M", "--direct=1",
+                    "--ioengine=io_uring", "--iodepth=16", "--readonly", "--output-format=terse"], check=True, stdout=subprocess.DEVNULL)
+
+
+def back(size):
+    """Memory that the kernel has at hand: touched, then freed."""
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as area:
+        area.madvise(mmap.MADV_HUGEPAGE)
+        for at in range(0, size, 4096):
+            area[at] = 1
 
 
 def run_mmap(files):
@@ -75,29 +107,6 @@ def run_mmap(files):
             for at in range(0, len(view), PIECE):
                 end = min(at + PIECE, len(view))
                 target[: end - at] = view[at:end]
-
-
-def run_pread(files, threads):
-    pieces = [(f, at) for f in files for at in range(0, f.stat().st_size, 1 << 20)]
-    lock = threading.Lock()
-
-    def work():
-        buffer = bytearray(1 << 20)
-        handles = {f: os.open(f, os.O_RDONLY) for f in files}
-        while True:
-            with lock:
-                if not pieces:
-                    break
-                f, at = pieces.pop()
-            os.preadv(handles[f], [buffer], at)
-        for fd in handles.values():
-            os.close(fd)
-
-    workers = [threading.Thread(target=work) for _ in range(threads)]
-    for w in workers:
-        w.start()
-    for w in workers:
-        w.join()
 
 
 def swordfish(program, checkpoint, *options):
@@ -111,27 +120,37 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm", action="store_true", help="everything in the page cache instead of nothing")
     parser.add_argument("--program", default="build/release/bin/swordfish")
-    parser.add_argument("--ways", default="load,raw,dd,dd-4,mmap,load-blockscaled")
+    parser.add_argument("--ways", default="load,raw,fio,direct-16,mmap")
+    parser.add_argument("--cache", type=pathlib.Path, help="folder of the packed cache for load-cache")
+    parser.add_argument("--back", type=float, default=0, help="GB")
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
     files = weight_files(args.checkpoint)
     total = sum(f.stat().st_size for f in files)
-    cores = os.cpu_count()
+    cores = len(os.sched_getaffinity(0))
+
+    def load(*options):
+        return lambda: swordfish(args.program, args.checkpoint, *options)
+
     ways = {
-        "load": lambda: swordfish(args.program, args.checkpoint),
-        "load-blockscaled": lambda: swordfish(args.program, args.checkpoint, "--layout", "sm1xx-blockscaled/1"),
-        "raw": lambda: swordfish(args.program, args.checkpoint, "--raw"),
-        "load-threads": lambda: swordfish(args.program, args.checkpoint, "--no-uring"),
-        "dd": lambda: run_dd(files, 1),
-        "dd-4": lambda: run_dd(files, 4),
-        "dd-8": lambda: run_dd(files, 8),
+        "load": load(),
+        "load-cuda": load("--device", "cuda"),
+        "load-blockscaled": load("--layout", "sm1xx-blockscaled/1"),
+        "load-threads": load("--no-uring"),
+        "load-cache": load("--cache", args.cache),
+        "raw": load("--raw"),
+        "fio": lambda: run_fio(files),
         "mmap": lambda: run_mmap(files),
-        "pread": lambda: run_pread(files, cores),
-    }
+        "pread": lambda: run_threads(files, cores, 1 << 20, 0),
+    } | {f"direct-{n}": lambda n=n: run_threads(files, n, PIECE, os.O_DIRECT) for n in (1, 2, 4, 8, 16, 32)}
+    if args.cache:
+        swordfish(args.program, args.checkpoint, "--cache", args.cache)
     rows = []
     for round_number in range(args.rounds):
         for way in args.ways.split(","):
-            (make_warm if args.warm else make_cold)(files)
+            if args.back:
+                back(int(args.back * 1e9))
+            (make_warm if args.warm else make_cold)(files + (sorted(args.cache.iterdir()) if args.cache else []))
             load_average = os.getloadavg()[0]
             start = time.monotonic()
             report = ways[way]()

@@ -62,6 +62,23 @@ class DeviceBuffer {
   Device device_;
 };
 
+// Owned page-locked host memory: what a device copies from at full speed while the caller goes on.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  static Result<PinnedBuffer> allocate(Device device, std::size_t size);
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+  ~PinnedBuffer();
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
 class Stream {
  public:
   Stream() = default;  // the device's default stream
@@ -81,6 +98,8 @@ class Stream {
 
 // `to` and `from` in host or device memory; in order with the stream; returns when done.
 Status copy(Device device, void* to, const void* from, std::size_t size, void* stream = nullptr);
+// The same, but returns before it is done where host memory is page-locked; that must then stay as it is until the stream is done.
+Status copy_async(Device device, void* to, const void* from, std::size_t size, void* stream);
 // Sets bytes of device memory; in order with the stream, does not wait.
 Status fill(Device device, void* to, int byte, std::size_t size, void* stream = nullptr);
 Status synchronize(Device device, void* stream = nullptr);
@@ -88,6 +107,8 @@ Status synchronize(Device device, void* stream = nullptr);
 // A packed weight in device memory: one run of bytes, each plane at a multiple of 256 bytes, in the order of the packed file.
 class DeviceWeight {
  public:
+  static constexpr std::size_t alignment = 256;
+
   DeviceWeight() = default;
   // Bytes that a weight of this shape takes. A view's plane pointers count only as set or null.
   static std::size_t bytes(const PackedView& weight);
@@ -95,7 +116,8 @@ class DeviceWeight {
   static Result<DeviceWeight> upload(const PackedWeight& weight, Device device, void* stream = nullptr);
   static Result<DeviceWeight> upload(const PackedWeight& weight, Device device, void* memory, std::size_t size,
                                      void* stream = nullptr);
-  // A weight whose bytes already lie in `memory`, as an upload of the weight behind `like` wrote them.
+  // A weight whose bytes already lie in `memory`, as an upload of the weight behind `like` wrote them, or are to be written there
+  // as plane_copies() says. Device::Kind::cpu: the same in host memory, for tests.
   static Result<DeviceWeight> at(const PackedView& like, Device device, void* memory, std::size_t size);
 
   const PackedView& view() const { return view_; }  // planes in device memory, parts in host memory

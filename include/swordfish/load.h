@@ -1,4 +1,4 @@
-// load(): a checkpoint to packed weights in host memory, at the speed of the disk.
+// load(): a checkpoint to packed weights in host memory or on a GPU, at the speed of the disk.
 //
 // Headers are read, everything that this rank needs is planned, then large reads (io_uring with O_DIRECT where the system has them,
 // threads with pread elsewhere, the page cache where the file is in it) fill a bounded ring while worker threads pack what has
@@ -11,6 +11,7 @@
 
 #include "swordfish/buffer.h"
 #include "swordfish/checkpoint.h"
+#include "swordfish/device.h"
 #include "swordfish/pack.h"
 #include "swordfish/status.h"
 
@@ -24,6 +25,7 @@ struct LoadProgress {
 };
 
 struct LoadOptions {
+  Device device;  // where everything goes; the CPU: host memory
   Layout layout = Layout::mma64_1;
   std::string layers;  // PCRE2 pattern searched in layer names; empty: all layers, and the tensors that belong to none
   bool fuse = false;   // pack q|k|v and gate|up as one weight each
@@ -36,11 +38,11 @@ struct LoadOptions {
   bool raw = false;   // only read the same bytes, to know what the disk can do; the model stays empty
   std::string cache;  // folder of packed caches; empty: none. A second load with the same files and options reads packed bytes
 
-  std::uint64_t ring_bytes = std::uint64_t{256} << 20;
-  unsigned depth = 16;  // reads in flight
-  int threads = 0;      // that pack; 0: all cores
-  bool direct = true;   // O_DIRECT, where the file system has it
-  bool uring = true;    // io_uring, where the system has it
+  std::uint64_t ring_bytes = std::uint64_t{256} << 20;  // that reads land in; for a GPU a quarter of it is what copies start from
+  unsigned depth = 16;                                  // reads in flight
+  int threads = 0;                                      // that pack; 0: all cores
+  bool direct = true;                                   // O_DIRECT, where the file system has it
+  bool uring = true;                                    // io_uring, where the system has it
   OpenOptions open;
 
   // Called about ten times a second from the calling thread; false cancels.
@@ -52,16 +54,19 @@ struct LoadOptions {
 struct LoadedLayer {
   std::string name;  // of the layer, or of the fused module
   std::string scheme;
-  std::vector<std::string> weight_names;  // of each part's dense weight in the checkpoint
-  std::int64_t experts = 0;               // in the checkpoint; 0: a plain matrix
-  std::int64_t first_expert = 0;          // weights[i] is expert first_expert + i
-  std::vector<PackedWeight> weights;
-  std::vector<float> bias;  // [weights, n]; empty: none
+  std::vector<std::string> weight_names;     // of each part's dense weight in the checkpoint
+  std::int64_t experts = 0;                  // in the checkpoint; 0: a plain matrix
+  std::int64_t first_expert = 0;             // weights[i] is expert first_expert + i
+  std::vector<PackedWeight> weights;         // in host memory, or
+  std::vector<DeviceWeight> device_weights;  // on a GPU
+  std::vector<float> bias;                   // [weights, n]; empty: none
+  const float* device_bias = nullptr;        // the same on a GPU
 };
 // A tensor that belongs to no quantized layer, as stored.
 struct LoadedTensor {
   TensorInfo info;
-  Buffer bytes;
+  Buffer bytes;                  // in host memory, or
+  const void* device = nullptr;  // on a GPU
 };
 
 struct LoadReport {
@@ -73,6 +78,7 @@ struct LoadReport {
   std::uint64_t unplanned_bytes = 0;  // read although the plan does not have them, or again: 0
   std::uint64_t strided_bytes = 0;    // another rank's, read because they lie between runs shorter than 64 KiB
   std::uint64_t packed_bytes = 0;     // resident at the end
+  std::uint64_t device_bytes = 0;     // of GPU memory allocated for them: no more at any time
   bool from_packed = false;           // read from the packed cache (or a packed file): nothing was transformed
   bool cache_written = false;
   int threads = 0;
@@ -81,16 +87,19 @@ struct LoadReport {
   double open_seconds = 0;  // headers and plan
   double disk_seconds = 0;  // with reads in flight
   double full_seconds = 0;  // with none, because packing was behind
-  double wait_seconds = 0;  // of the workers, for bytes; summed over threads, as are the next two
+  double wait_seconds = 0;  // of the workers, for bytes; summed over threads, as are the next three
   double copy_seconds = 0;  // out of the ring (or the page cache)
   double pack_seconds = 0;
-  double cache_seconds = 0;  // writing the cache
+  double upload_seconds = 0;  // starting copies to the GPU and waiting for earlier ones
+  double cache_seconds = 0;   // writing the cache
   std::vector<std::string> notes;
 };
 
 struct LoadedModel {
   std::vector<LoadedLayer> layers;  // in the checkpoint's order
   std::vector<LoadedTensor> tensors;
+  Device device;                            // where they are
+  std::vector<DeviceBuffer> device_memory;  // what lies on a GPU
   LoadReport report;
 };
 

@@ -213,6 +213,7 @@ SF_API sf_status sf_weight_borrow(const sf_weight* like, int index, void* memory
 
 typedef struct sf_load_options {
   size_t struct_size;
+  const char* device;             /* "cpu" (NULL too), "cuda" or "cuda:N": where weights, biases and tensors go */
   const char* layout;             /* "mma64/1" (NULL too) or "sm1xx-blockscaled/1" */
   const char* layers;             /* PCRE2 pattern searched in layer names; NULL: all, and the tensors that belong to none */
   int fuse;                       /* pack q|k|v and gate|up as one weight each */
@@ -231,8 +232,8 @@ SF_API sf_status sf_load(const char* path, const sf_load_options* options, sf_mo
 SF_API void sf_model_free(sf_model* model);
 /* Every matrix: experts of a stacked layer one after the other. */
 SF_API size_t sf_model_weight_count(const sf_model* model);
-/* The weight belongs to the model: do not free it. expert: its number, 0 for a plain layer. bias: [n] fp32, or NULL. The last two
- * out-pointers may be NULL. */
+/* The weight belongs to the model: do not free it. expert: its number, 0 for a plain layer. bias: [n] fp32 where
+ * the weight is, or NULL. The last two out-pointers may be NULL. */
 SF_API sf_status sf_model_weight(const sf_model* model, size_t index, const sf_weight** weight, int64_t* expert,
                                  const float** bias);
 
@@ -242,7 +243,7 @@ typedef struct sf_tensor_info {
   const char* type; /* "BF16", "Q4_K", ... */
   const int64_t* shape;
   size_t rank;
-  const void* data; /* as stored; belongs to the model */
+  const void* data; /* as stored, on the model's device; belongs to the model */
   uint64_t bytes;
 } sf_tensor_info;
 

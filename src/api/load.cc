@@ -14,9 +14,11 @@ struct sf_model {
     sf_weight weight;
     std::int64_t expert = 0;
     std::vector<float> bias;
+    const float* device_bias = nullptr;
   };
   std::vector<Entry> weights;
   std::vector<LoadedTensor> tensors;
+  std::vector<DeviceBuffer> device_memory;
 };
 
 sf_status sf_load(const char* path, const sf_load_options* options, sf_model** out) {
@@ -27,6 +29,9 @@ sf_status sf_load(const char* path, const sf_load_options* options, sf_model** o
     if (o.gptq_v1_zeros < SF_V1_REFUSE || o.gptq_v1_zeros > SF_V1_WORD)
       return invalid_argument("gptq_v1_zeros is {}", static_cast<int>(o.gptq_v1_zeros));
     LoadOptions load_options;
+    if (o.device) {
+      SF_ASSIGN(load_options.device, parse_device(o.device));
+    }
     if (o.layout && o.layout != name(Layout::mma64_1)) {
       if (o.layout != name(Layout::sm1xx_blockscaled_1))
         return invalid_argument("layout '{}': expected {} or {}", o.layout, name(Layout::mma64_1),
@@ -52,16 +57,27 @@ sf_status sf_load(const char* path, const sf_load_options* options, sf_model** o
     SF_ASSIGN(LoadedModel loaded, load(path, load_options));
     auto model = std::make_unique<sf_model>();
     for (LoadedLayer& layer : loaded.layers) {
-      for (std::size_t e = 0; e < layer.weights.size(); ++e) {
+      const bool on_gpu = !layer.device_weights.empty();
+      for (std::size_t e = 0; e < std::max(layer.weights.size(), layer.device_weights.size()); ++e) {
         sf_model::Entry& entry = model->weights.emplace_back();
-        const auto n = static_cast<std::ptrdiff_t>(layer.weights[e].view.n);
-        const auto begin = layer.bias.begin() + (layer.bias.empty() ? 0 : static_cast<std::ptrdiff_t>(e) * n);
-        if (!layer.bias.empty()) entry.bias.assign(begin, begin + n);
         entry.expert = layer.first_expert + static_cast<std::int64_t>(e);
-        entry.weight.value = std::move(layer.weights[e]);
+        if (on_gpu) {
+          entry.weight.gpu = std::move(layer.device_weights[e]);
+          entry.weight.value.name = layer.name;
+        } else {
+          entry.weight.value = std::move(layer.weights[e]);
+        }
+        if (layer.bias.empty()) continue;
+        const auto n = static_cast<std::size_t>(entry.weight.view().n);
+        if (on_gpu) {
+          entry.device_bias = layer.device_bias + e * n;
+        } else {
+          entry.bias.assign(layer.bias.data() + e * n, layer.bias.data() + (e + 1) * n);
+        }
       }
     }
     model->tensors = std::move(loaded.tensors);
+    model->device_memory = std::move(loaded.device_memory);
     *out = model.release();
     return {};
   });
@@ -75,7 +91,7 @@ sf_status sf_model_weight(const sf_model* model, size_t index, const sf_weight**
     const sf_model::Entry& entry = model->weights[index];
     *weight = &entry.weight;
     if (expert) *expert = entry.expert;
-    if (bias) *bias = entry.bias.empty() ? nullptr : entry.bias.data();
+    if (bias) *bias = entry.bias.empty() ? entry.device_bias : entry.bias.data();
     return {};
   });
 }
@@ -90,8 +106,8 @@ sf_status sf_model_tensor(const sf_model* model, size_t index, sf_tensor_info* o
     info.type = t.info.type.c_str();
     info.shape = t.info.shape.data();
     info.rank = t.info.shape.size();
-    info.data = t.bytes.data();
-    info.bytes = t.bytes.size();
+    info.data = t.device ? t.device : t.bytes.data();
+    info.bytes = t.info.bytes;
     return write_struct(info, out);
   });
 }

@@ -2,7 +2,6 @@
 #include "swordfish/load.h"
 
 #include <fmt/format.h>
-#include <malloc.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +10,7 @@
 #include <cstdio>
 
 #include "cli/loading.h"
+#include "load/resident.h"
 
 namespace swordfish::cli {
 namespace {
@@ -59,7 +59,7 @@ struct Load {
 
   InputOptions input;
   std::string layout{name(Layout::mma64_1)}, rank = "0/1", device = "cpu";
-  bool no_direct = false, no_uring = false;
+  bool no_direct = false, no_uring = false, checksum = false;
   LoadOptions options;
   Format format = Format::table;
   int& exit;
@@ -70,6 +70,12 @@ struct Load {
     options.layout = layout == name(Layout::mma64_1) ? Layout::mma64_1 : Layout::sm1xx_blockscaled_1;
     options.direct = !no_direct;
     options.uring = !no_uring;
+    const Result<Device> parsed_device = parse_device(device);
+    if (!parsed_device.ok()) {
+      exit = fail(parsed_device.status());
+      return;
+    }
+    options.device = *parsed_device;
     RankText parsed;
     parse(rank, parsed);
     options.rank = parsed.rank;
@@ -80,10 +86,6 @@ struct Load {
       static_cast<Bar*>(user)->update(now);
       return !FirstInterrupt::happened();
     };
-    // Keep what the workers free for what they allocate next: with glibc's defaults every matrix is first touched anew, a third of
-    // the system time (MEASURED.md).
-    mallopt(M_MMAP_THRESHOLD, 64 << 20);
-    mallopt(M_TRIM_THRESHOLD, 256 << 20);
     const FirstInterrupt guard;
     const Result<LoadedModel> model = load(input.path, options);
     bar.clear();
@@ -92,37 +94,50 @@ struct Load {
       return;
     }
     for (const std::string& note : model->report.notes) fmt::print(stderr, "swordfish: {}\n", note);
-    report(model->report);
+    std::string sum;
+    if (checksum) {
+      Result<std::string> computed = resident_sum(*model);
+      if (!computed.ok()) {
+        exit = fail(computed.status());
+        return;
+      }
+      sum = *computed;
+    }
+    report(model->report, sum);
   }
 
-  void report(const LoadReport& r) {
+  void report(const LoadReport& r, const std::string& sum) {
     const double seconds = std::max(r.seconds, 1e-9), bytes = static_cast<double>(r.source_bytes);
     // What the disk gave while it was reading; all of the time against that.
     const double disk_rate = r.disk_seconds > 0 ? static_cast<double>(r.disk_bytes) / 1e9 / r.disk_seconds : 0;
-    const Json row{{"path", input.path},
-                   {"layers", r.layers},
-                   {"tensors", r.tensors},
-                   {"bytes", r.source_bytes},
-                   {"packed_bytes", r.packed_bytes},
-                   {"seconds", r.seconds},
-                   {"gb_per_second", bytes / 1e9 / seconds},
-                   {"disk_bytes", r.disk_bytes},
-                   {"cached_bytes", r.cached_bytes},
-                   {"past_ring_bytes", r.past_ring_bytes},
-                   {"unplanned_bytes", r.unplanned_bytes},
-                   {"strided_bytes", r.strided_bytes},
-                   {"engine", r.engine},
-                   {"threads", r.threads},
-                   {"from_packed", r.from_packed},
-                   {"cache_written", r.cache_written},
-                   {"open_seconds", r.open_seconds},
-                   {"disk_seconds", r.disk_seconds},
-                   {"disk_gb_per_second", disk_rate},
-                   {"full_seconds", r.full_seconds},
-                   {"wait_seconds", r.wait_seconds},
-                   {"copy_seconds", r.copy_seconds},
-                   {"pack_seconds", r.pack_seconds},
-                   {"cache_seconds", r.cache_seconds}};
+    Json row{{"path", input.path},
+             {"device", device},
+             {"layers", r.layers},
+             {"tensors", r.tensors},
+             {"bytes", r.source_bytes},
+             {"packed_bytes", r.packed_bytes},
+             {"device_bytes", r.device_bytes},
+             {"seconds", r.seconds},
+             {"gb_per_second", bytes / 1e9 / seconds},
+             {"disk_bytes", r.disk_bytes},
+             {"cached_bytes", r.cached_bytes},
+             {"past_ring_bytes", r.past_ring_bytes},
+             {"unplanned_bytes", r.unplanned_bytes},
+             {"strided_bytes", r.strided_bytes},
+             {"engine", r.engine},
+             {"threads", r.threads},
+             {"from_packed", r.from_packed},
+             {"cache_written", r.cache_written},
+             {"open_seconds", r.open_seconds},
+             {"disk_seconds", r.disk_seconds},
+             {"disk_gb_per_second", disk_rate},
+             {"full_seconds", r.full_seconds},
+             {"wait_seconds", r.wait_seconds},
+             {"copy_seconds", r.copy_seconds},
+             {"pack_seconds", r.pack_seconds},
+             {"upload_seconds", r.upload_seconds},
+             {"cache_seconds", r.cache_seconds}};
+    if (checksum) row["checksum"] = sum;
     print(format, {{"load", Json::array({row})}}, "load",
           {{"path", "path", true},
            {"layers", "layers"},
@@ -142,8 +157,9 @@ struct Load {
     fmt::print("\n{}\n", line);
     fmt::print(
         "headers and plan {:.2f} s, ring full {:.2f} s; summed over {} threads: waiting for bytes {:.2f} s, copying {:.2f} s, "
-        "packing {:.2f} s{}\n",
+        "packing {:.2f} s{}{}\n",
         r.open_seconds, r.full_seconds, r.threads, r.wait_seconds, r.copy_seconds, r.pack_seconds,
+        r.device_bytes > 0 ? fmt::format(", copying to the GPU {:.2f} s", r.upload_seconds) : "",
         r.from_packed ? " (packed already)" : "");
     if (r.cache_written) fmt::print("packed cache written in {:.2f} s\n", r.cache_seconds);
   }
@@ -168,9 +184,7 @@ void add_load(CLI::App& app, int& exit) {
   auto s = std::make_shared<Load>(exit);
   add_input(*command, s->input, true);
   add_format(*command, s->format);
-  command->add_option("--device", s->device, "Where the packed weights go: cpu")
-      ->check(CLI::IsMember({"cpu"}))
-      ->capture_default_str();
+  command->add_option("--device", s->device, "Where the packed weights go: cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--layout", s->layout, "mma64/1 or sm1xx-blockscaled/1, as for pack")
       ->check(CLI::IsMember({std::string(name(Layout::mma64_1)), std::string(name(Layout::sm1xx_blockscaled_1))}))
       ->capture_default_str();
@@ -185,6 +199,7 @@ void add_load(CLI::App& app, int& exit) {
   command->add_flag("--raw", s->options.raw, "Only read the same bytes, with no packing");
   command->add_option("--cache", s->options.cache,
                       "Folder of packed caches: the next load with the same files and options reads packed bytes");
+  command->add_flag("--checksum", s->checksum, "Print a checksum of everything that is resident, the same on every device");
   command->add_option("--ring", s->options.ring_bytes, "Memory that reads land in")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("256 MiB");

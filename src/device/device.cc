@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
 #include "base/try.h"
 #include "device/device.h"
 #include "pack/packed_format.h"
+#include "pack/packed_weight.h"
 
 namespace swordfish {
 namespace {
@@ -23,11 +25,9 @@ constexpr std::array kSharedMemory{SharedMemory{80, 163, 164},  SharedMemory{86,
                                    SharedMemory{103, 227, 228}, SharedMemory{110, 227, 228}, SharedMemory{120, 99, 100},
                                    SharedMemory{121, 99, 100}};
 
-constexpr std::size_t kPlaneAlignment = 256;
-
 // A plane of the packed weight and the pointer to it in the view.
 struct PlacedPlane {
-  const Buffer PackedWeight::*buffer;
+  Buffer PackedWeight::*buffer;
   const void* set;  // null: the weight has none
   std::size_t offset, size;
 };
@@ -47,7 +47,7 @@ std::vector<PlacedPlane> place(const PackedView& v, std::size_t& end) {
     std::size_t size = static_cast<std::size_t>(bits(plane.dtype)) / 8;
     for (const std::int64_t extent : plane.shape) size *= static_cast<std::size_t>(extent);
     placed.push_back({plane.buffer, set, end, size});
-    end += (size + kPlaneAlignment - 1) / kPlaneAlignment * kPlaneAlignment;
+    end += (size + DeviceWeight::alignment - 1) / DeviceWeight::alignment * DeviceWeight::alignment;
   }
   return placed;
 }
@@ -98,17 +98,17 @@ Result<DeviceWeight> DeviceWeight::at(const PackedView& like, Device device, voi
   std::size_t end = 0;
   const std::vector<PlacedPlane> planes = place(like, end);
   if (!memory) return invalid_argument("the memory for the weight is a null pointer");
-  if (reinterpret_cast<std::uintptr_t>(memory) % kPlaneAlignment != 0)
-    return invalid_argument("the memory for the weight is not {}-byte aligned", kPlaneAlignment);
+  if (reinterpret_cast<std::uintptr_t>(memory) % DeviceWeight::alignment != 0)
+    return invalid_argument("the memory for the weight is not {}-byte aligned", DeviceWeight::alignment);
   if (size < end) return invalid_argument("the memory for the weight has {} bytes; it needs {}", size, end);
-  SF_TRY(check_on_device(device, {{"the memory for the weight", memory}}));
+  if (device.kind == Device::Kind::cuda) SF_TRY(check_on_device(device, {{"the memory for the weight", memory}}));
   DeviceWeight weight;
   weight.device_ = device;
   weight.memory_ = memory;
   weight.parts_.assign(like.parts, like.parts + like.n_parts);
   PackedView& v = weight.view_ = like;
   v.parts = weight.parts_.data();
-  v.cuda_device = device.index;
+  v.cuda_device = device.kind == Device::Kind::cuda ? device.index : -1;
   const auto pointer_of = [&](const Buffer PackedWeight::*buffer) -> const void* {
     for (const PlacedPlane& plane : planes)
       if (plane.buffer == buffer) return static_cast<const std::byte*>(memory) + plane.offset;
@@ -123,18 +123,48 @@ Result<DeviceWeight> DeviceWeight::at(const PackedView& like, Device device, voi
   return weight;
 }
 
-Result<DeviceWeight> DeviceWeight::upload(const PackedWeight& weight, Device device, void* memory, std::size_t size, void* stream) {
-  SF_TRY(usable_gpu(device).status());
-  SF_ASSIGN(DeviceWeight out, at(weight.view, device, memory, size));
+Result<std::vector<PlaneCopy>> plane_copies(const PackedWeight& weight) {
   std::size_t end = 0;
+  std::vector<PlaneCopy> copies;
   for (const PlacedPlane& plane : place(weight.view, end)) {
     const Buffer& from = weight.*plane.buffer;
     // In the file row_of_slice is rounded up to 16 entries, in host memory it need not be.
     if (from.empty() || from.size() + kRowOfSliceMultiple * sizeof(std::int32_t) <= plane.size)
       return invalid_argument("the packed weight {} has a plane of {} bytes where its shape needs {}", weight.name, from.size(),
                               plane.size);
-    SF_TRY(copy(device, static_cast<std::byte*>(memory) + plane.offset, from.data(), std::min(from.size(), plane.size), stream));
+    copies.push_back({from.data(), plane.offset, std::min(from.size(), plane.size)});
   }
+  return copies;
+}
+
+Result<DeviceWeight> DeviceWeight::upload(const PackedWeight& weight, Device device, void* memory, std::size_t size, void* stream) {
+  SF_TRY(usable_gpu(device).status());
+  SF_ASSIGN(DeviceWeight out, at(weight.view, device, memory, size));
+  SF_ASSIGN(const std::vector<PlaneCopy> copies, plane_copies(weight));
+  for (const PlaneCopy& plane : copies)
+    SF_TRY(copy(device, static_cast<std::byte*>(memory) + plane.offset, plane.from, plane.size, stream));
+  return out;
+}
+
+Status copy_back(Device device, void* to, const void* from, std::size_t size) {
+  if (device.kind == Device::Kind::cuda) return copy(device, to, from, size);
+  std::memcpy(to, from, size);
+  return {};
+}
+
+Result<PackedWeight> download(const DeviceWeight& weight) {
+  const PackedView& v = weight.view();
+  PackedWeight out;
+  out.view = v;
+  out.view.cuda_device = -1;
+  out.parts.assign(v.parts, v.parts + v.n_parts);
+  std::size_t end = 0;
+  for (const PlacedPlane& plane : place(v, end)) {
+    Buffer& to = out.*plane.buffer;
+    to = Buffer(plane.size);
+    SF_TRY(copy_back(weight.device(), to.data(), static_cast<const std::byte*>(weight.memory()) + plane.offset, plane.size));
+  }
+  bind(out);
   return out;
 }
 
@@ -150,6 +180,13 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(device_, other.device_);
+  return *this;
+}
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept { *this = std::move(other); }
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
   return *this;
 }
 

@@ -25,6 +25,18 @@ Status check_on_device(Device device, std::initializer_list<NamedPointer> pointe
 // Ok when none of the pointers is memory of a GPU; asks only where GPUs have been looked for in this process.
 Status check_on_host(std::initializer_list<NamedPointer> pointers);
 
+// Where the bytes of a host weight go in the memory of its DeviceWeight.
+struct PlaneCopy {
+  const std::byte* from = nullptr;
+  std::size_t offset = 0, size = 0;
+};
+Result<std::vector<PlaneCopy>> plane_copies(const PackedWeight& weight);
+
+// A host copy of a weight; its name is empty.
+Result<PackedWeight> download(const DeviceWeight& weight);
+// To host memory; `device` may be the CPU.
+Status copy_back(Device device, void* to, const void* from, std::size_t size);
+
 // Makes a device current for the calling thread, and the one that was current again at the end.
 class CurrentDevice {
  public:

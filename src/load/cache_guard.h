@@ -1,4 +1,4 @@
-// CacheGuard: takes out of the page cache what opening a checkpoint has put there.
+// CacheGuard: takes out of the page cache what opening a checkpoint has put there, and knows how large its files are.
 #pragma once
 
 #include <string>
@@ -14,6 +14,7 @@ class CacheGuard {
   // Remembers what is missing of the heads of the files that opening `path` may read: the folder's, or the file itself.
   explicit CacheGuard(const std::string& path);
   ~CacheGuard();
+  std::uint64_t file_bytes() const { return file_bytes_; }  // of the files that may be read
   CacheGuard(const CacheGuard&) = delete;
   CacheGuard& operator=(const CacheGuard&) = delete;
 
@@ -23,6 +24,7 @@ class CacheGuard {
     std::vector<io::ByteRange> missing;
   };
   std::vector<Head> heads_;
+  std::uint64_t file_bytes_ = 0;
 };
 
 }  // namespace swordfish

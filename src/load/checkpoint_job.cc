@@ -37,6 +37,15 @@ Result<std::unique_ptr<CheckpointJob>> CheckpointJob::open(const Checkpoint& che
   return job;
 }
 
+Status CheckpointJob::upload_to(Uploader& uploader) {
+  for (const std::string& path : files_.paths) {
+    SF_ASSIGN(auto file, io::File::open(path));
+    open_files_.push_back(std::move(file));
+  }
+  uploader_ = &uploader;
+  return {};
+}
+
 LoadJob CheckpointJob::job() {
   LoadJob job;
   job.files = files_;
@@ -45,27 +54,35 @@ LoadJob CheckpointJob::job() {
   job.describe = [this](std::size_t file, std::uint64_t offset) {
     return tensor_at(checkpoint_.tensors(), files_.paths[file], offset);
   };
-  job.process = [this](std::size_t unit, const std::function<void()>& all_read) { return process(unit, all_read); };
+  job.process = [this](std::size_t unit, const std::function<void()>& all_read, LoadWorker& worker) {
+    return process(unit, all_read, worker);
+  };
   return job;
 }
 
-Status CheckpointJob::process_plain(const LoadUnit& unit, const std::function<void()>& all_read) {
+Status CheckpointJob::process_plain(const LoadUnit& unit, LoadWorker& worker) {
+  const SlabScope scope(worker.slab);
   for (const std::size_t t : unit.tensors) {
     const TensorInfo& tensor = checkpoint_.tensors()[t];
-    SF_ASSIGN(tensors_[t].bytes, checkpoint_.read(tensor));
     tensors_[t].info = tensor;
+    if (uploader_ == nullptr) {
+      SF_ASSIGN(tensors_[t].bytes, checkpoint_.read(tensor));
+    } else {
+      const io::File& file = *open_files_[files_.numbers.at(tensor.file)];
+      SF_ASSIGN(tensors_[t].device, uploader_->upload(worker.number, file, tensor.offset, tensor.bytes));
+    }
   }
-  all_read();
   return {};
 }
 
-Status CheckpointJob::process(std::size_t number, const std::function<void()>& all_read) {
+Status CheckpointJob::process(std::size_t number, const std::function<void()>& all_read, LoadWorker& worker) {
   const LoadUnit& unit = plan_.units[number];
-  if (plan_.plain(unit)) return process_plain(unit, all_read);
-  const PackUnit& members = plan_.pack_units[unit.pack_unit];
+  if (plan_.plain(unit)) return process_plain(unit, worker);
+  std::optional<Uploader::Admission> admission;
+  if (uploader_ != nullptr) admission.emplace(*uploader_, unit.bytes);
   Done& done = done_[number];
   std::vector<QuantTensor> parts;
-  for (const std::size_t m : members.members) {
+  for (const std::size_t m : plan_.pack_units[unit.pack_unit].members) {
     const LayerInfo& info = checkpoint_.layers()[m];
     const LayerCut& cut = plan_.cuts[m];
     SF_ASSIGN(QuantTensor part, checkpoint_.load(m, unit.expert));
@@ -79,8 +96,22 @@ Status CheckpointJob::process(std::size_t number, const std::function<void()>& a
     done.bias.push_back(std::move(bias));
   }
   all_read();
+  if (uploader_ == nullptr) return pack_into(worker.slab, unit, parts, done);
+  SF_ASSIGN(const std::span<std::byte> chunk, uploader_->chunk(worker.number));
+  BufferSlab slab(chunk);
+  SF_TRY(pack_into(slab, unit, parts, done));
+  for (const PackedWeight& weight : done.weights) {
+    SF_ASSIGN(DeviceWeight there, uploader_->upload(worker.number, weight));
+    done.device_weights.push_back(std::move(there));
+  }
+  done.weights.clear();
+  return {};
+}
 
+Status CheckpointJob::pack_into(BufferSlab& slab, const LoadUnit& unit, const std::vector<QuantTensor>& parts, Done& done) {
+  const SlabScope scope(slab);
   const Clock::time_point start = Clock::now();
+  const PackUnit& members = plan_.pack_units[unit.pack_unit];
   Result<PackedWeight> weight = pack_parts(parts, members.name, options_.layout);
   if (weight.ok()) {
     done.weights.push_back(std::move(weight).value());
@@ -100,7 +131,7 @@ Status CheckpointJob::process(std::size_t number, const std::function<void()>& a
   return {};
 }
 
-void CheckpointJob::take(LoadedModel& model) {
+Status CheckpointJob::take(LoadedModel& model) {
   std::vector<std::vector<std::size_t>> of_weight(plan_.pack_units.size());  // units of each packed layer
   for (std::size_t u = 0; u < plan_.units.size(); ++u)
     if (!plan_.plain(plan_.units[u])) of_weight[plan_.units[u].pack_unit].push_back(u);
@@ -110,7 +141,8 @@ void CheckpointJob::take(LoadedModel& model) {
     std::sort(units.begin(), units.end(),
               [&](std::size_t a, std::size_t b) { return plan_.units[a].expert < plan_.units[b].expert; });
     const PackUnit& pack = plan_.pack_units[w];
-    const std::size_t apart = done_[units.front()].weights.size();  // 1, or one for each member
+    const Done& first = done_[units.front()];
+    const std::size_t apart = std::max(first.weights.size(), first.device_weights.size());  // 1, or one for each member
     for (std::size_t i = 0; i < apart; ++i) {
       const std::vector<std::size_t> members = apart == 1 ? pack.members : std::vector<std::size_t>{pack.members[i]};
       const LayerInfo& info = checkpoint_.layers()[members.front()];
@@ -122,7 +154,8 @@ void CheckpointJob::take(LoadedModel& model) {
       layer.first_expert = plan_.units[units.front()].expert;
       bool any = false;
       for (const std::size_t u : units) {
-        layer.weights.push_back(std::move(done_[u].weights[i]));
+        if (uploader_ == nullptr) layer.weights.push_back(std::move(done_[u].weights[i]));
+        if (uploader_ != nullptr) layer.device_weights.push_back(std::move(done_[u].device_weights[i]));
         for (std::size_t p = 0; p < members.size(); ++p) {
           const auto& bias = done_[u].bias[apart == 1 ? p : i];
           const auto n = static_cast<std::size_t>(plan_.cuts[members[p]].n);
@@ -139,7 +172,9 @@ void CheckpointJob::take(LoadedModel& model) {
   }
   for (std::size_t t = 0; t < tensors_.size(); ++t)
     if (wanted_[t]) model.tensors.push_back(std::move(tensors_[t]));
+  if (uploader_ != nullptr) SF_TRY(uploader_->finish(model));
   model.report.notes.insert(model.report.notes.end(), plan_.notes.begin(), plan_.notes.end());
+  return {};
 }
 
 }  // namespace swordfish

@@ -10,6 +10,7 @@
 
 #include "load/job.h"
 #include "load/plan.h"
+#include "load/uploader.h"
 #include "swordfish/load.h"
 
 namespace swordfish {
@@ -18,26 +19,32 @@ class CheckpointJob {
  public:
   // `checkpoint` and `options` outlive the job.
   static Result<std::unique_ptr<CheckpointJob>> open(const Checkpoint& checkpoint, const LoadOptions& options);
+  // Everything goes there instead of host memory. Before a run; outlives the job.
+  Status upload_to(Uploader& uploader);
   const LoadPlan& plan() const { return plan_; }
   const JobFiles& files() const { return files_; }
   LoadJob job();
   // After a run: the layers in the checkpoint's order, and the notes.
-  void take(LoadedModel& model);
+  Status take(LoadedModel& model);
   double pack_seconds() const { return pack_seconds_.sum(); }
 
  private:
   CheckpointJob(const Checkpoint& checkpoint, const LoadOptions& options) : checkpoint_(checkpoint), options_(options) {}
-  Status process(std::size_t unit, const std::function<void()>& all_read);
-  Status process_plain(const LoadUnit& unit, const std::function<void()>& all_read);
-
   // What a unit became: one weight, or one for each member that did not fit the others.
   struct Done {
-    std::vector<PackedWeight> weights;
+    std::vector<PackedWeight> weights;                    // in host memory, or
+    std::vector<DeviceWeight> device_weights;             // on a GPU
     std::vector<std::optional<std::vector<float>>> bias;  // of each member
   };
 
+  Status process(std::size_t unit, const std::function<void()>& all_read, LoadWorker& worker);
+  Status pack_into(BufferSlab& slab, const LoadUnit& unit, const std::vector<QuantTensor>& parts, Done& done);
+  Status process_plain(const LoadUnit& unit, LoadWorker& worker);
+
   const Checkpoint& checkpoint_;
   const LoadOptions& options_;
+  Uploader* uploader_ = nullptr;
+  std::vector<std::shared_ptr<const io::File>> open_files_;  // for plain tensors on their way to a GPU
   JobFiles files_;
   LoadPlan plan_;
   std::vector<Done> done_;             // of each unit

@@ -31,7 +31,7 @@ class Runner {
     running_ = threads;
     for (int i = 0; i < threads; ++i) {
       try {
-        workers_.emplace_back([this] { work(); });
+        workers_.emplace_back([this, i] { work(static_cast<unsigned>(i)); });
       } catch (const std::system_error&) {  // the system has no more threads
         const std::lock_guard lock(mutex_);
         running_ -= threads - i;
@@ -40,7 +40,7 @@ class Runner {
     }
     if (workers_.empty()) {
       running_ = 1;
-      work();
+      work(0);
     }
     watch();
     for (std::thread& worker : workers_) worker.join();
@@ -50,11 +50,13 @@ class Runner {
   std::uint64_t total = 0;
 
  private:
-  void work() {
+  void work(unsigned number) {
+    LoadWorker worker;
+    worker.number = number;
     while (true) {
       const std::size_t unit = failed_ ? job_.units.size() : next_.fetch_add(1);
       if (unit >= job_.units.size()) break;
-      const Status status = one(unit);
+      const Status status = one(unit, worker);
       if (status.ok()) {
         packed_ += bytes_of(unit);
         continue;
@@ -79,7 +81,7 @@ class Runner {
     return sum;
   }
 
-  Status one(std::size_t unit) {
+  Status one(std::size_t unit, LoadWorker& worker) {
     if (options_.raw) {
       Status status = reader_.discard_unit(unit);
       read_ += bytes_of(unit);
@@ -95,7 +97,7 @@ class Runner {
     Status status;
     try {
       const io::ReadScope scope(reader_, job_.files.numbers);
-      status = job_.process(unit, all_read);
+      status = job_.process(unit, all_read, worker);
     } catch (const std::bad_alloc&) {
       status = Status(Code::out_of_memory, "out of memory while loading");
     } catch (const std::exception& e) {
@@ -158,7 +160,10 @@ double SharedSeconds::sum() const {
   return sum_;
 }
 
-Status run_job(const LoadJob& job, const LoadOptions& options, LoadReport& report, const JobHooks& hooks) {
+int most_workers(const LoadOptions& options) { return options.threads > 0 ? options.threads : usable_cores(); }
+
+Status run_job(const LoadJob& job, const LoadOptions& options, std::shared_ptr<io::StagingMemory> memory, LoadReport& report,
+               const JobHooks& hooks) {
   std::vector<std::shared_ptr<const io::File>> files;
   for (const std::string& path : job.files.paths) {
     SF_ASSIGN(auto file, io::File::open(path));
@@ -166,6 +171,7 @@ Status run_job(const LoadJob& job, const LoadOptions& options, LoadReport& repor
   }
   io::StagingOptions staging;
   staging.ring_bytes = options.ring_bytes;
+  staging.memory = std::move(memory);
   staging.depth = options.depth;
   staging.direct = options.direct;
   staging.uring = options.uring;
@@ -175,9 +181,8 @@ Status run_job(const LoadJob& job, const LoadOptions& options, LoadReport& repor
             io::StagedReader::start(std::move(files), job.units, job.skipped, staging));
   Runner runner(job, options, *reader);
   runner.total = reader->stats().needed_bytes;
-  report.threads = options.threads > 0 ? options.threads : usable_cores();
-  report.threads =
-      static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(report.threads), std::max<std::size_t>(job.units.size(), 1)));
+  report.threads = static_cast<int>(
+      std::min<std::size_t>(static_cast<std::size_t>(most_workers(options)), std::max<std::size_t>(job.units.size(), 1)));
   Status status = runner.run(report.threads);
   const io::StagingStats stats = reader->stats();
   report.engine = stats.engine;

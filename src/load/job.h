@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "base/buffer_slab.h"
 #include "io/staging.h"
+#include "load/load_device.h"
 #include "swordfish/load.h"
 #include "swordfish/status.h"
 
@@ -22,6 +24,12 @@ struct JobFiles {
   std::size_t add(const std::string& path);  // its number; the same path has one
 };
 
+// What belongs to one worker thread.
+struct LoadWorker {
+  unsigned number = 0;
+  BufferSlab slab;  // where results in host memory go
+};
+
 struct LoadJob {
   JobFiles files;
   std::vector<io::StagedUnit> units;
@@ -29,15 +37,20 @@ struct LoadJob {
   std::function<std::string(std::size_t file, std::uint64_t offset)> describe;  // "tensor 'x'" for a byte, in messages
   // Reads (through File, which is served from the ring) and packs one unit; calls `all_read` when it needs no more bytes.
   // Thread-safe.
-  std::function<Status(std::size_t unit, const std::function<void()>& all_read)> process;
+  std::function<Status(std::size_t unit, const std::function<void()>& all_read, LoadWorker& worker)> process;
 };
 
 struct JobHooks {  // of tests
   std::function<std::unique_ptr<io::ReadEngine>(std::unique_ptr<io::ReadEngine>)> wrap_engine;
+  LoadDevice* device = nullptr;  // in place of a GPU
 };
 
-// Fills the report's bytes and times of reading.
-Status run_job(const LoadJob& job, const LoadOptions& options, LoadReport& report, const JobHooks& hooks = {});
+// Threads that a load has at most.
+int most_workers(const LoadOptions& options);
+
+// Fills the report's bytes and times of reading. `memory`: for the ring, options.ring_bytes or less.
+Status run_job(const LoadJob& job, const LoadOptions& options, std::shared_ptr<io::StagingMemory> memory, LoadReport& report,
+               const JobHooks& hooks = {});
 
 // Adds the seconds of its scope to a sum that several threads share.
 class SharedSeconds {

@@ -16,6 +16,7 @@
 #include "base/try.h"
 #include "checkpoint/safetensors_writer.h"
 #include "io/atomic_file.h"
+#include "load/resident.h"
 #include "pack/packed_writer.h"
 
 namespace swordfish {
@@ -93,7 +94,8 @@ Result<PackedCache> PackedCache::find(const std::string& path, const JobFiles& f
 
 bool PackedCache::exists() const { return io::exists(file(".manifest")); }
 
-Status PackedCache::load(const LoadOptions& options, LoadedModel& model) const {
+Status PackedCache::load(const LoadOptions& options, std::shared_ptr<io::StagingMemory> memory, Uploader* uploader,
+                         LoadedModel& model) const {
   const std::string manifest = file(".manifest");
   SF_ASSIGN(const std::string text, io::read_text(manifest, kJsonLimit));
   const std::size_t line = text.size() >= kSumLine ? text.size() - kSumLine : 0;
@@ -147,8 +149,9 @@ Status PackedCache::load(const LoadOptions& options, LoadedModel& model) const {
   }
 
   SF_ASSIGN(const auto job, PackedJob::open(file(".packed.safetensors"), file(".plain.safetensors"), &sums));
-  SF_TRY(run_job(job->job(), options, model.report));
-  job->take(model);
+  if (uploader != nullptr) job->upload_to(*uploader);
+  SF_TRY(run_job(job->job(), options, std::move(memory), model.report));
+  SF_TRY(job->take(model));
   for (std::size_t l = 0; l < model.layers.size(); ++l) {
     model.layers[l].experts = more[l].experts;
     model.layers[l].first_expert = more[l].first_expert;
@@ -165,18 +168,12 @@ Status PackedCache::store(const LoadedModel& model, const LoadOptions& options) 
   std::vector<PackedWriter::Layer> announced;
   Ordered layers = Ordered::array(), tensors = Ordered::array();
   for (const LoadedLayer& layer : model.layers) {
-    const PackedWeight& first = layer.weights.front();
-    const std::int64_t entries = layer.experts == 0 ? 0 : static_cast<std::int64_t>(layer.weights.size());
-    PackedWriter::Layer out{layer.name, layer.scheme, first.view.code, first.view.k, entries, !layer.bias.empty(), {}};
-    for (std::size_t p = 0; p < first.parts.size(); ++p)
-      out.parts.push_back({first.parts[p].name, layer.weight_names[p], first.parts[p].n});
+    const PackedView& first = view_of(layer, 0);
+    const std::int64_t entries = layer.experts == 0 ? 0 : static_cast<std::int64_t>(entries_of(layer));
+    PackedWriter::Layer out{layer.name, layer.scheme, first.code, first.k, entries, !layer.bias.empty(), {}};
+    for (std::int64_t p = 0; p < first.n_parts; ++p)
+      out.parts.push_back({first.parts[p].name, layer.weight_names[static_cast<std::size_t>(p)], first.parts[p].n});
     announced.push_back(std::move(out));
-    Ordered sums = Ordered::array();
-    const auto n = static_cast<std::size_t>(first.view.n);
-    for (std::size_t e = 0; e < layer.weights.size(); ++e)
-      sums.push_back({{"xxh3", hex(layer.bias.empty() ? sum_of(layer.weights[e], nullptr, 0)
-                                                      : sum_of(layer.weights[e], layer.bias.data() + e * n, n))}});
-    layers.push_back({{"experts", layer.experts}, {"first_expert", layer.first_expert}, {"sums", std::move(sums)}});
   }
   const std::string packed = file(".packed.safetensors"), plain = file(".plain.safetensors");
   SF_ASSIGN(PackedWriter writer, PackedWriter::create(packed, true, announced, options.layout));
@@ -184,21 +181,34 @@ Status PackedCache::store(const LoadedModel& model, const LoadOptions& options) 
   for (std::size_t l = 0; l < model.layers.size(); ++l) {
     if (options.progress != nullptr && !options.progress({total, total, total, model.report.seconds}, options.user))
       return {Code::cancelled, fmt::format("{}: writing the packed cache was cancelled", packed)};
-    for (std::size_t e = 0; e < model.layers[l].weights.size(); ++e)
-      SF_TRY(writer.add_entry(announced[l], static_cast<std::int64_t>(e), model.layers[l].weights[e]));
+    const LoadedLayer& layer = model.layers[l];
+    const auto n = static_cast<std::size_t>(view_of(layer, 0).n);
+    Ordered sums = Ordered::array();
+    for (std::size_t e = 0; e < entries_of(layer); ++e) {
+      SF_ASSIGN(const HostWeight host, host_weight(layer, e));
+      SF_TRY(writer.add_entry(announced[l], static_cast<std::int64_t>(e), *host.weight));
+      const float* bias = layer.bias.empty() ? nullptr : layer.bias.data() + e * n;
+      sums.push_back({{"xxh3", hex(sum_of(*host.weight, bias, bias == nullptr ? 0 : n))}});
+    }
+    layers.push_back({{"experts", layer.experts}, {"first_expert", layer.first_expert}, {"sums", std::move(sums)}});
   }
   for (std::size_t l = 0; l < model.layers.size(); ++l)
     if (!model.layers[l].bias.empty()) SF_TRY(writer.add_bias(announced[l], model.layers[l].bias));
   SF_TRY(writer.finish());
 
   std::vector<SafetensorsWriter::Entry> entries;
-  for (const LoadedTensor& tensor : model.tensors) {
-    entries.push_back({tensor.info.name, DType::u8, {static_cast<std::int64_t>(tensor.bytes.size())}});
-    tensors.push_back({{"type", tensor.info.type}, {"shape", tensor.info.shape}, {"xxh3", hex(sum_of(tensor))}});
-  }
+  entries.reserve(model.tensors.size());
+  for (const LoadedTensor& tensor : model.tensors)
+    entries.push_back({tensor.info.name, DType::u8, {static_cast<std::int64_t>(tensor.info.bytes)}});
   SF_ASSIGN(SafetensorsWriter plain_writer, SafetensorsWriter::create(plain, true, entries, {}));
-  for (std::size_t t = 0; t < model.tensors.size(); ++t)
-    SF_TRY(plain_writer.write(t, 0, model.tensors[t].bytes.data(), model.tensors[t].bytes.size()));
+  for (std::size_t t = 0; t < model.tensors.size(); ++t) {
+    SF_ASSIGN(const HostBytes host, host_bytes(model, t));
+    SF_TRY(plain_writer.write(t, 0, host.bytes.data(), host.bytes.size()));
+    TensorSum sum(host.bytes.size());
+    sum.add(host.bytes);
+    const TensorInfo& info = model.tensors[t].info;
+    tensors.push_back({{"type", info.type}, {"shape", info.shape}, {"xxh3", hex(sum.value())}});
+  }
   SF_TRY(plain_writer.commit());
 
   SF_ASSIGN(const std::uint64_t packed_sum, file_head_sum(packed));

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -38,11 +39,13 @@ std::uint64_t sum_of(const PackedWeight& weight, const float* bias, std::size_t 
   return sum.value();
 }
 
-std::uint64_t sum_of(const LoadedTensor& tensor) {
-  Sum sum;
-  sum.add(tensor.bytes.data(), tensor.bytes.size());
-  return sum.value();
-}
+struct TensorSum::State {
+  XXH3_state_t value;
+};
+TensorSum::TensorSum(std::uint64_t size) : state_(std::make_unique<State>()) { XXH3_64bits_reset_withSeed(&state_->value, size); }
+TensorSum::~TensorSum() = default;
+void TensorSum::add(std::span<const std::byte> bytes) { XXH3_64bits_update(&state_->value, bytes.data(), bytes.size()); }
+std::uint64_t TensorSum::value() const { return XXH3_64bits_digest(&state_->value); }
 
 Result<std::unique_ptr<PackedJob>> PackedJob::open(const std::string& packed, const std::string& plain, const PackedSums* sums) {
   SF_ASSIGN(PackedFile file, PackedFile::open(packed));
@@ -84,6 +87,11 @@ Result<std::unique_ptr<PackedJob>> PackedJob::open(const std::string& packed, co
   return job;
 }
 
+void PackedJob::upload_to(Uploader& uploader) {
+  uploader_ = &uploader;
+  for (LoadedLayer& layer : model_.layers) layer.device_weights.resize(layer.weights.size());
+}
+
 LoadJob PackedJob::job() {
   LoadJob job;
   const auto add = [&](io::StagedUnit& unit, const Container& container, const Tensor* tensor, std::uint64_t from,
@@ -113,38 +121,72 @@ LoadJob PackedJob::job() {
           return fmt::format("tensor '{}'", printable(t.name));
     return {};
   };
-  job.process = [this](std::size_t unit, const std::function<void()>& all_read) { return process(unit, all_read); };
+  job.process = [this](std::size_t unit, const std::function<void()>& all_read, LoadWorker& worker) {
+    return process(unit, all_read, worker);
+  };
   return job;
 }
 
-Status PackedJob::process(std::size_t number, const std::function<void()>& all_read) {
-  const Unit& unit = units_[number];
-  const auto check = [&](const std::string& path, const std::string& what, std::uint64_t expected, std::uint64_t found) -> Status {
-    if (expected == found) return {};
-    return malformed("{}: {}: damaged: checksum {:016x}, expected {:016x}", path, printable(what), found, expected);
-  };
-  if (unit.plain) {
-    LoadedTensor& tensor = model_.tensors[unit.layer];
-    SF_ASSIGN(tensor.bytes, plain_.read(plain_.tensors[unit.layer]));
-    all_read();
-    return sums_ == nullptr ? Status() : check(tensor.info.file, tensor.info.name, sums_->tensors[unit.layer], sum_of(tensor));
+namespace {
+
+Status check_sum(const std::string& path, const std::string& what, std::uint64_t expected, std::uint64_t found) {
+  if (expected == found) return {};
+  return malformed("{}: {}: damaged: checksum {:016x}, expected {:016x}", path, printable(what), found, expected);
+}
+
+}  // namespace
+
+Status PackedJob::process_plain(std::size_t number, LoadWorker& worker) {
+  LoadedTensor& tensor = model_.tensors[number];
+  TensorSum sum(tensor.info.bytes);
+  if (uploader_ == nullptr) {
+    const SlabScope scope(worker.slab);
+    SF_ASSIGN(tensor.bytes, plain_.read(plain_.tensors[number]));
+    sum.add(tensor.bytes.bytes());
+  } else {
+    SF_ASSIGN(const auto file, io::File::open(tensor.info.file));
+    SF_ASSIGN(tensor.device, uploader_->upload(worker.number, *file, tensor.info.offset, tensor.info.bytes,
+                                               [&](std::span<const std::byte> part) { sum.add(part); }));
   }
+  return sums_ == nullptr ? Status() : check_sum(tensor.info.file, tensor.info.name, sums_->tensors[number], sum.value());
+}
+
+Status PackedJob::process(std::size_t number, const std::function<void()>& all_read, LoadWorker& worker) {
+  const Unit& unit = units_[number];
+  if (unit.plain) return process_plain(unit.layer, worker);
   LoadedLayer& layer = model_.layers[unit.layer];
   const auto e = static_cast<std::size_t>(unit.expert);
+  std::optional<Uploader::Admission> admission;
+  std::optional<BufferSlab> chunk;
+  if (uploader_ != nullptr) {
+    admission.emplace(*uploader_, file_.layers()[unit.layer].bytes / layer.weights.size());
+    SF_ASSIGN(const std::span<std::byte> memory, uploader_->chunk(worker.number));
+    chunk.emplace(memory);
+  }
+  const SlabScope scope(chunk ? *chunk : worker.slab);
   SF_ASSIGN(PackedWeight weight, file_.load(unit.layer, unit.expert));
   SF_ASSIGN(const auto bias, file_.load_bias(unit.layer, unit.expert));
   all_read();
   const auto n = static_cast<std::size_t>(weight.view.n);
   if (bias) std::copy(bias->begin(), bias->end(), layer.bias.begin() + static_cast<std::ptrdiff_t>(e * n));
-  layer.weights[e] = std::move(weight);
-  if (sums_ == nullptr) return {};
-  return check(file_.path(), entry_name(layer.name, layer.experts, unit.expert), sums_->weights[unit.layer][e],
-               sum_of(layer.weights[e], bias ? bias->data() : nullptr, bias ? bias->size() : 0));
+  if (sums_ != nullptr) {
+    SF_TRY(check_sum(file_.path(), entry_name(layer.name, layer.experts, unit.expert), sums_->weights[unit.layer][e],
+                     sum_of(weight, bias ? bias->data() : nullptr, bias ? bias->size() : 0)));
+  }
+  if (uploader_ == nullptr) {
+    layer.weights[e] = std::move(weight);
+  } else {
+    SF_ASSIGN(layer.device_weights[e], uploader_->upload(worker.number, weight));
+  }
+  return {};
 }
 
-void PackedJob::take(LoadedModel& model) {
+Status PackedJob::take(LoadedModel& model) {
   model.layers = std::move(model_.layers);
   model.tensors = std::move(model_.tensors);
+  if (uploader_ == nullptr) return {};
+  for (LoadedLayer& layer : model.layers) layer.weights.clear();
+  return uploader_->finish(model);
 }
 
 }  // namespace swordfish

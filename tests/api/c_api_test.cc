@@ -370,6 +370,9 @@ TEST(CApi, AWholeModel) {
   options.progress = [](uint64_t, uint64_t, void*) { return 0; };
   options.layout = "mma65/1";
   EXPECT_EQ(sf_load(kCheckpoint.c_str(), &options, &model), SF_INVALID_ARGUMENT);
+  options.layout = nullptr;
+  options.device = "tpu";
+  EXPECT_EQ(sf_load(kCheckpoint.c_str(), &options, &model), SF_INVALID_ARGUMENT);
   EXPECT_EQ(sf_load("/nowhere", nullptr, &model), SF_IO);
   EXPECT_EQ(sf_load(nullptr, nullptr, &model), SF_INVALID_ARGUMENT);
   EXPECT_EQ(sf_model_weight_count(nullptr), 0u);

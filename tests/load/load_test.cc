@@ -17,6 +17,7 @@
 
 #include "io/descriptor.h"
 #include "io/page_cache.h"
+#include "load/fixtures.h"
 #include "load/load_hooks.h"
 #include "load/plan.h"
 #include "pack/same_weight.h"
@@ -29,22 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::expect_same;
-
-// What to open of every fixture: its folder, or its first GGUF file.
-std::vector<std::string> fixtures() {
-  fs::path base = fs::path(SWORDFISH_SHARED) / "fixtures";
-  if (!fs::is_directory(base)) base = fs::path(SWORDFISH_TEST_DATA) / "fixtures";
-  std::vector<std::string> out;
-  for (const auto& folder : fs::directory_iterator(base)) {
-    if (!fs::exists(folder.path() / "meta.json")) continue;
-    std::vector<std::string> ggufs;
-    for (const auto& file : fs::directory_iterator(folder.path()))
-      if (file.path().extension() == ".gguf") ggufs.push_back(file.path());
-    out.push_back(ggufs.empty() ? folder.path().string() : *std::min_element(ggufs.begin(), ggufs.end()));
-  }
-  std::sort(out.begin(), out.end());
-  return out;
-}
+using test::fixtures;
 
 LoadOptions small_ring() {
   LoadOptions options;

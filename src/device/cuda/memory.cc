@@ -39,6 +39,22 @@ DeviceBuffer::~DeviceBuffer() {
   cudaFree(data_);
 }
 
+Result<PinnedBuffer> PinnedBuffer::allocate(Device device, std::size_t size) {
+  SF_TRY(usable_gpu(device).status());
+  const CurrentDevice current(device);
+  SF_TRY(current.status());
+  PinnedBuffer buffer;
+  void* data = nullptr;
+  SF_CUDA(fmt::format("page-locking {} bytes of host memory", size), cudaHostAlloc(&data, size, cudaHostAllocPortable));
+  buffer.data_ = static_cast<std::byte*>(data);
+  buffer.size_ = size;
+  return buffer;
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (data_) cudaFreeHost(data_);
+}
+
 Result<Stream> Stream::create(Device device) {
   SF_TRY(usable_gpu(device).status());
   const CurrentDevice current(device);
@@ -57,16 +73,20 @@ Stream::~Stream() {
   cudaStreamDestroy(static_cast<cudaStream_t>(stream_));
 }
 
-Status copy(Device device, void* to, const void* from, std::size_t size, void* stream) {
+Status copy_async(Device device, void* to, const void* from, std::size_t size, void* stream) {
   SF_TRY(usable_gpu(device).status());
   if (size == 0) return {};
   if (!to || !from) return invalid_argument("copying {} bytes: a null pointer", size);
   const CurrentDevice current(device);
   SF_TRY(current.status());
-  const auto s = static_cast<cudaStream_t>(stream);
-  SF_CUDA(fmt::format("copying {} bytes", size), cudaMemcpyAsync(to, from, size, cudaMemcpyDefault, s));
-  SF_CUDA(fmt::format("copying {} bytes", size), cudaStreamSynchronize(s));
+  SF_CUDA(fmt::format("copying {} bytes", size),
+          cudaMemcpyAsync(to, from, size, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)));
   return {};
+}
+
+Status copy(Device device, void* to, const void* from, std::size_t size, void* stream) {
+  SF_TRY(copy_async(device, to, from, size, stream));
+  return size == 0 ? Status() : synchronize(device, stream);
 }
 
 Status fill(Device device, void* to, int byte, std::size_t size, void* stream) {

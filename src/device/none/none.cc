@@ -20,10 +20,13 @@ const Gpus& gpus() {
 }
 
 Result<DeviceBuffer> DeviceBuffer::allocate(Device, std::size_t) { return no_cuda(); }
-DeviceBuffer::~DeviceBuffer() {}  // these three own something in the other build
+DeviceBuffer::~DeviceBuffer() {}  // these own something in the other build
+Result<PinnedBuffer> PinnedBuffer::allocate(Device, std::size_t) { return no_cuda(); }
+PinnedBuffer::~PinnedBuffer() {}
 Result<Stream> Stream::create(Device) { return no_cuda(); }
 Stream::~Stream() {}
 Status copy(Device, void*, const void*, std::size_t, void*) { return no_cuda(); }
+Status copy_async(Device, void*, const void*, std::size_t, void*) { return no_cuda(); }
 Status fill(Device, void*, int, std::size_t, void*) { return no_cuda(); }
 Status synchronize(Device, void*) { return no_cuda(); }
 Status check_on_device(Device, std::initializer_list<NamedPointer>) { return no_cuda(); }
