@@ -2,7 +2,7 @@
 # Everything that decode_bench has to say on a GPU machine, two to five minutes, to five files: bench/device/decode_all.sh BENCH OUT
 #   check.txt        plans of all formats and shapes against fp64
 #   times.json       int4 over M, all formats at M = 1, 16, 64
-#   few_sms.json     24 SMs, a CTA each: columns split evenly ("whole": 0) and not at all (1)
+#   few_sms.json     a green context of 24 SMs: columns split evenly ("whole": 0) and not at all (1), and what the plan takes
 #   sanitizers.txt   memcheck, racecheck, synccheck, initcheck on small products
 #   log.txt          what was printed
 set -u
@@ -18,6 +18,7 @@ done
 for whole in 0 1; do
   "$bench" --plan --time --only int4 --shapes l8_o,l8_gate_up,l70_o --ms 1,16 --sms 24 --form decode --whole $whole --seconds 20 --out "$out/few_sms.json" >>"$log" 2>&1
 done
+"$bench" --plan --time --only int4 --shapes l8_o,l8_gate_up,l70_o --ms 1,16,32,64,128 --sms 24 --seconds 20 --out "$out/few_sms.json" >>"$log" 2>&1
 : >"$out/sanitizers.txt"
 for tool in memcheck racecheck synccheck initcheck; do
   echo "== $tool" >>"$out/sanitizers.txt"

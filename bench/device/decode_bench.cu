@@ -3,13 +3,16 @@
 // it.
 //
 //   decode_bench [--plan] [--check [--quick|--tiny]] [--time] [--shapes a,b] [--ms 1,8,16] [--only substring] [--seconds limit]
-//   --out file.json with --plan --time also: [--sms 24] plans for so many SMs, a CTA each; [--form decode]; [--whole 0|1]
+//   --out file.json with --plan --time also: [--sms 24] plans for so many SMs, in a green context that has no more; [--form
+//   decode];
+//   [--whole 0|1]
 //   columns split or not
 //
 // One file of 900 lines: weights, checks and timings share their types, and one call on a GPU machine needs all three.
 //
 // --plan goes through plan_decode and launch_decode, as the library does: with --check over formats, shapes and M, with --time over
 // the eight Llama layers. Otherwise single kernels run, those that the file named by the macro VARIANTS lists.
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <unistd.h>
 
@@ -42,6 +45,63 @@ using ptx::Half;
       std::exit(1);                                                                     \
     }                                                                                   \
   } while (0)
+
+// A call of the driver, whose library this program does not link.
+#define DRIVER(name, ...)                                                                               \
+  do {                                                                                                  \
+    void* f_ = nullptr;                                                                                 \
+    cudaDriverEntryPointQueryResult found_;                                                             \
+    CHECK(cudaGetDriverEntryPointByVersion(#name, &f_, CUDART_VERSION, cudaEnableDefault, &found_));    \
+    const CUresult r_ = f_ ? reinterpret_cast<decltype(&name)>(f_)(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND; \
+    if (r_ != CUDA_SUCCESS) {                                                                           \
+      std::printf("%s:%d %s: error %d\n", __FILE__, __LINE__, #name, static_cast<int>(r_));             \
+      std::exit(1);                                                                                     \
+    }                                                                                                   \
+  } while (0)
+
+__global__ void see_sm(int* seen) {
+  int id;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(id));
+  seen[id] = 1;
+  const long long start = clock64();
+  while (clock64() - start < 20000) {
+  }
+}
+// A stream whose kernels run on so many SMs, those of a green context; 0: on all. Checks it by a graph.
+cudaStream_t stream_on(int sms) {
+  cudaStream_t stream;
+  if (sms == 0) {
+    CHECK(cudaStreamCreate(&stream));
+    return stream;
+  }
+  CHECK(cudaFree(nullptr));
+  CUdevResource all, part;
+  CUdevResourceDesc desc;
+  CUgreenCtx context;
+  unsigned groups = 1;
+  DRIVER(cuDeviceGetDevResource, 0, &all, CU_DEV_RESOURCE_TYPE_SM);
+  DRIVER(cuDevSmResourceSplitByCount, &part, &groups, &all, nullptr, 0, static_cast<unsigned>(sms));
+  DRIVER(cuDevResourceGenerateDesc, &desc, &part, 1);
+  DRIVER(cuGreenCtxCreate, &context, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM);
+  DRIVER(cuGreenCtxStreamCreate, &stream, context, CU_STREAM_NON_BLOCKING, 0);
+  int* seen;
+  CHECK(cudaMalloc(&seen, 1024 * sizeof(int)));
+  CHECK(cudaMemset(seen, 0, 1024 * sizeof(int)));
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  see_sm<<<2000, 1024, 0, stream>>>(seen);
+  CHECK(cudaStreamEndCapture(stream, &graph));
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  CHECK(cudaGraphLaunch(exec, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  std::vector<int> host(1024);
+  CHECK(cudaMemcpy(host.data(), seen, host.size() * sizeof(int), cudaMemcpyDeviceToHost));
+  const auto count = std::count(host.begin(), host.end(), 1);
+  std::printf("a green context of %d SMs\n", static_cast<int>(count));
+  if (count != sms) std::exit(1);
+  return stream;
+}
 
 __device__ std::uint32_t mix(std::uint64_t v) {
   v ^= v >> 33;
@@ -760,8 +820,7 @@ struct Forced {
   int whole = -1;  // 0: columns are split evenly, 1: never
 };
 void time_plans(const std::string& shapes, const std::vector<int>& ms, const char* only, double limit, const Forced& forced) {
-  cudaStream_t stream;
-  CHECK(cudaStreamCreate(&stream));
+  const cudaStream_t stream = stream_on(forced.sms);
   cudaEvent_t t0, t1;
   CHECK(cudaEventCreate(&t0));
   CHECK(cudaEventCreate(&t1));
@@ -899,6 +958,8 @@ int main(int argc, char** argv) {
       forced.choice.kernel = argv[++i][0] == 'd' ? DecodeChoice::decode : DecodeChoice::best;
     else if (i + 1 < argc && s == "--columns")
       forced.choice.columns = std::atoi(argv[++i]);
+    else if (i + 1 < argc && s == "--m16")
+      forced.choice.m16 = std::atoi(argv[++i]);
     else if (i + 1 < argc && s == "--out")
       out = argv[++i];
     else if (i + 1 < argc && s == "--only")

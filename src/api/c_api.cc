@@ -162,6 +162,7 @@ sf_status sf_weight_pack(const sf_checkpoint* checkpoint, const size_t* layers, 
   return guarded([&]() -> Status {
     SF_TRY(not_null("checkpoint, layers, out", checkpoint, layers, out));
     if (count == 0) return invalid_argument("no layer was given to pack");
+    SF_TRY(thread_count(threads));
     std::vector<QuantTensor> parts;
     std::string packed_name;
     for (std::size_t i = 0; i < count; ++i) {
@@ -225,6 +226,7 @@ sf_status sf_pack_file(const sf_checkpoint* checkpoint, const char* out, const s
     SF_TRY(not_null("checkpoint, out", checkpoint, out));
     sf_pack_options o;
     SF_TRY(read_struct(options, o));
+    SF_TRY(thread_count(o.threads));
     PackOptions pack_options;
     if (o.layers) pack_options.layers = o.layers;
     pack_options.fuse = o.fuse != 0;
@@ -306,7 +308,7 @@ sf_status sf_explain(const sf_weight* weight, const sf_problem* problem, void (*
 sf_status sf_context_create(int threads, sf_context** out) {
   return guarded([&]() -> Status {
     SF_TRY(not_null("out", out));
-    if (threads < 0) return invalid_argument("threads is {}: give a count, or 0 for all cores", threads);
+    SF_TRY(thread_count(threads));
     *out = new sf_context(threads);
     return {};
   });

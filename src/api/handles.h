@@ -105,6 +105,12 @@ Status not_null(const char* names, P... pointers) {
   return {};
 }
 
+// A count of threads, or 0 for all cores.
+inline Status thread_count(int threads) {
+  if (threads < 0) return invalid_argument("threads is {}: give a count, or 0 for all cores", threads);
+  return {};
+}
+
 Result<DType> dtype(sf_dtype type);
 // Ok for a weight whose planes are in host memory.
 Status host_data(const sf_weight& weight);

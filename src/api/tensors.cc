@@ -87,6 +87,7 @@ sf_status sf_weight_pack_tensors(const sf_tensor* tensors, size_t count, int thr
   return guarded([&]() -> Status {
     SF_TRY(not_null("tensors, out", tensors, out));
     if (count == 0) return invalid_argument("no tensor was given to pack");
+    SF_TRY(thread_count(threads));
     std::vector<QuantTensor> parts;
     std::string packed_name;
     const std::size_t step = tensors->struct_size;

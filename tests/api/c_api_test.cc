@@ -194,6 +194,15 @@ TEST(CApi, BadProblemsAndArguments) {
   p = o.problem(1);
   p.kernel = "no_such_kernel";
   EXPECT_EQ(sf_plan_make(o.weight, &p, &plan), SF_INVALID_ARGUMENT);
+  const size_t layer = 0;
+  sf_weight* weight = nullptr;
+  EXPECT_EQ(sf_weight_pack(o.checkpoint, &layer, 1, -1, -1, &weight), SF_INVALID_ARGUMENT);
+  sf_pack_options pack_options = {};
+  pack_options.struct_size = sizeof pack_options;
+  pack_options.threads = -1;
+  EXPECT_EQ(sf_pack_file(o.checkpoint, "never.safetensors", &pack_options), SF_INVALID_ARGUMENT);
+  sf_context* context = nullptr;
+  EXPECT_EQ(sf_context_create(-1, &context), SF_INVALID_ARGUMENT);
 
   p = o.problem(0);
   ASSERT_EQ(sf_plan_make(o.weight, &p, &plan), SF_OK) << sf_last_error();

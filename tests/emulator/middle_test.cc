@@ -11,32 +11,35 @@
 namespace swordfish::mma {
 namespace {
 
-template <Weights weights, Half half, int kM16, Flush flush, int kColumns = 2, int stages = 3>
+template <Weights weights, Half half, int kM16, Flush flush, int kColumns = 2, int stages = 3,
+          int units = flush == Flush::units&& kM16 <= 4 ? 2 : 1>
 Product run(Case c, const emu::Options& options, int groups = 2) {
   using Shape = MiddleShape<weights, kM16, flush, kColumns>;
   c.weights = weights;
   Prepared p(c, half, true);
   p.args.m_groups = (c.m + Shape::tokens - 1) / Shape::tokens;
   const int tiles = (p.args.columns + kColumns - 1) / kColumns * p.args.m_groups;
-  p.cut(tiles * p.args.k_blocks, c.ctas, Shape::tokens * 64 * kColumns);
+  p.args.steps = (p.args.k_blocks + units - 1) / units;
+  p.cut(tiles * p.args.steps, c.ctas, Shape::tokens * 64 * kColumns);
   ptx::LaunchShape shape;
   shape.grid_x = static_cast<std::uint32_t>(c.ctas);
-  shape.threads = static_cast<std::uint32_t>(32 * kColumns * groups);
-  const int slot = Shape::slot_bytes(plane_shift(c.scale_type), c.extra == Extra::none ? -1 : plane_shift(c.extra_type));
-  shape.dynamic_smem = static_cast<std::uint32_t>(groups * stages * slot + groups * kColumns * kConvertedBytes);
+  shape.threads = static_cast<std::uint32_t>(32 * Shape::warps * groups);
+  const int unit = Shape::unit_bytes(plane_shift(c.scale_type), c.extra == Extra::none ? -1 : plane_shift(c.extra_type));
+  shape.dynamic_smem = static_cast<std::uint32_t>(groups * (stages * units * unit + Shape::warps * kConvertedBytes));
   shape.dependent = true;
   p.product.outcome =
-      emu::launch(shape, options, [a = p.args] { middle_kernel<weights, half, kM16, flush, kColumns, 16, stages>(a); });
+      emu::launch(shape, options, [a = p.args] { middle_kernel<weights, half, kM16, flush, kColumns, 16, units, stages>(a); });
   return p.finish(c);
 }
 
 // `once`: weights are rounded exactly once, so that the expected value is known but for fp32 sums.
-template <Weights weights, Half half, int kM16, Flush flush, int kColumns = 2, int stages = 3>
+template <Weights weights, Half half, int kM16, Flush flush, int kColumns = 2, int stages = 3,
+          int units = flush == Flush::units&& kM16 <= 4 ? 2 : 1>
 void sweep(const Case& base, bool once = true, int groups = 2) {
   for (const auto x : {Case::gaussian, Case::shifted, Case::one_hot}) {
     Case c = base;
     c.x = x;
-    const Product r = run<weights, half, kM16, flush, kColumns, stages>(c, {.kernel = "middle", .seed = 3}, groups);
+    const Product r = run<weights, half, kM16, flush, kColumns, stages, units>(c, {.kernel = "middle", .seed = 3}, groups);
     if (once) check(r, c, x == Case::one_hot && !c.bias);
     check_error(r);
     for (const auto f : r.flags) EXPECT_EQ(f, 0u);
@@ -50,6 +53,22 @@ TEST(Middle, Int4) {
       {.n = 200, .k = 320, .m = 33, .group = 64, .scale_type = PlaneType::f16, .ctas = 2});
   sweep<Weights::int4, Half::bf16, 4, Flush::units, 4>({.n = 130, .k = 200, .m = 61, .group = 0}, true, 1);
   sweep<Weights::int4, Half::bf16, 3, Flush::units, 2, 4>({.n = 64, .k = 512, .m = 50, .ctas = 3});
+}
+// 128 tokens: two warps share a column.
+TEST(Middle, HalfColumns) {
+  sweep<Weights::int4, Half::bf16, 8, Flush::units>({.n = 200, .k = 320, .m = 100, .ctas = 2}, true, 1);
+  sweep<Weights::int4, Half::f16, 8, Flush::units, 2, 2, 2>(
+      {.n = 130, .k = 256, .m = 130, .group = 64, .scale_type = PlaneType::f16}, true, 1);
+  sweep<Weights::int4, Half::bf16, 8, Flush::units, 2, 2>({.k = 192, .m = 70, .extra = Extra::zeros, .most_zero = 256});
+  sweep<Weights::int4, Half::bf16, 8, Flush::units>({.k = 192, .m = 66, .scale_type = PlaneType::f32}, false, 1);
+  sweep<Weights::int8, Half::bf16, 8, Flush::units>({.n = 72, .k = 160, .m = 65, .ctas = 3});
+}
+// One unit a step, as parts with little shared memory run it, and steps whose second unit is past K.
+TEST(Middle, UnitsOfAStep) {
+  for (const int group : {0, 64, 128, 256}) {
+    sweep<Weights::int4, Half::bf16, 2, Flush::units, 2, 3, 1>({.k = 448, .m = 17, .group = group, .ctas = 2});
+    sweep<Weights::int4, Half::bf16, 2, Flush::units, 2, 3, 2>({.k = 448, .m = 17, .group = group, .ctas = 2});
+  }
 }
 TEST(Middle, ScalesOfAnotherType) {
   sweep<Weights::int4, Half::bf16, 2, Flush::units>({.m = 17, .scale_type = PlaneType::f16}, false);

@@ -162,14 +162,17 @@ template <int kM16, int kColumns>
 void run_middle(const DecodePlan& p, const Case& c) {
   Prepared run(c, Half::bf16, true);
   run.args.m_groups = (c.m + 16 * kM16 - 1) / (16 * kM16);
-  if (p.whole) run.args.grain = run.args.k_blocks;
-  run.cut((run.args.columns + kColumns - 1) / kColumns * run.args.m_groups * run.args.k_blocks, p.ctas, 16 * kM16 * 64 * kColumns);
+  run.args.steps = (run.args.k_blocks + p.units - 1) / p.units;
+  if (p.whole) run.args.grain = run.args.steps;
+  run.cut((run.args.columns + kColumns - 1) / kColumns * run.args.m_groups * run.args.steps, p.ctas, 16 * kM16 * 64 * kColumns);
   ptx::LaunchShape shape;
   shape.grid_x = static_cast<std::uint32_t>(p.ctas);
   shape.threads = static_cast<std::uint32_t>(32 * p.warps);
   shape.dynamic_smem = p.smem;
   run.product.outcome = emu::launch(shape, {.kernel = "middle"}, [a = run.args] {
-    middle_kernel<Weights::int4, Half::bf16, kM16, Flush::units, kColumns, kMiddleWarps, middle_stages(SharedMemory::small)>(a);
+    constexpr MiddleRing ring =
+        middle_ring<MiddleShape<Weights::int4, kM16, Flush::units, kColumns>>(Flush::units, SharedMemory::small);
+    middle_kernel<Weights::int4, Half::bf16, kM16, Flush::units, kColumns, kMiddleWarps, ring.units, ring.stages>(a);
   });
   check(run.finish(c), c, false);
 }

@@ -33,16 +33,17 @@ emu::Outcome decode(const emu::Options& options) {
 }
 emu::Outcome middle(const emu::Options& options) {
   using Shape = MiddleShape<Weights::int4, 2, Flush::units, 2>;
-  constexpr int groups = 2, stages = 3;
+  constexpr int groups = 2, units = 2, stages = 3;
   // Two-number scales, so that rows are converted.
   const Case c{.n = 256, .k = 832, .m = 20, .scale_type = PlaneType::f16, .ctas = 3};
   Prepared p(c, Half::bf16, true);
-  p.cut(p.args.columns / 2 * p.args.k_blocks, c.ctas, Shape::tokens * 128);
+  p.args.steps = (p.args.k_blocks + units - 1) / units;
+  p.cut(p.args.columns / 2 * p.args.steps, c.ctas, Shape::tokens * 128);
   ptx::LaunchShape shape{.grid_x = 3, .threads = 64 * groups};
-  shape.dynamic_smem = static_cast<std::uint32_t>(groups * (stages * Shape::slot_bytes(1, -1) + 2 * kConvertedBytes));
+  shape.dynamic_smem = static_cast<std::uint32_t>(groups * (stages * units * Shape::unit_bytes(1, -1) + 2 * kConvertedBytes));
   shape.dependent = true;
   return emu::launch(shape, options,
-                     [a = p.args] { planted::middle_kernel<Weights::int4, Half::bf16, 2, Flush::units, 2, 16, stages>(a); });
+                     [a = p.args] { planted::middle_kernel<Weights::int4, Half::bf16, 2, Flush::units, 2, 16, units, stages>(a); });
 }
 
 // Every seed must find the fault in one of the modes of asynchronous copies.
@@ -91,6 +92,7 @@ TEST(Planted, OffByOneTail) {
   expect_found(decode, 5, {FaultKind::uninitialised, FaultKind::in_flight, FaultKind::race});
   expect_found(middle, 14, {FaultKind::uninitialised, FaultKind::in_flight, FaultKind::race});
   expect_found(middle, 18, {FaultKind::out_of_bounds});
+  expect_found(middle, 19, {FaultKind::out_of_bounds});
 }
 TEST(Planted, DependentDataTooEarly) { expect_found(decode, 7, {FaultKind::dependency}); }
 TEST(Planted, PiecesNotWaitedFor) {

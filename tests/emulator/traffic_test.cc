@@ -56,9 +56,12 @@ Cost middle(int m, int group, PlaneType scale) {
         using Shape = MiddleShape<weights, kM16, flush, kColumns>;
         const Case c{.weights = weights, .n = 64 * kColumns, .k = k, .m = m, .group = group, .scale_type = scale};
         Prepared p(c, Half::bf16, true);
-        p.cut(p.args.k_blocks, 1, Shape::tokens * 64 * kColumns);
-        ptx::LaunchShape shape{.threads = 32 * kColumns};
-        shape.dynamic_smem = static_cast<std::uint32_t>(4 * Shape::slot_bytes(plane_shift(scale), -1) + kColumns * kConvertedBytes);
+        constexpr MiddleRing ring = middle_ring<Shape>(flush, SharedMemory::large);
+        p.args.steps = (p.args.k_blocks + ring.units - 1) / ring.units;
+        p.cut(p.args.steps, 1, Shape::tokens * 64 * kColumns);
+        ptx::LaunchShape shape{.threads = 32 * Shape::warps};
+        shape.dynamic_smem = static_cast<std::uint32_t>(ring.stages * ring.units * Shape::unit_bytes(plane_shift(scale), -1) +
+                                                        Shape::warps * kConvertedBytes);
         const emu::Outcome o = emu::launch(shape, {.kernel = "middle", .races = false, .count = true},
                                            [a = p.args] { middle_kernel<weights, Half::bf16, kM16, flush, kColumns, 8>(a); });
         EXPECT_FALSE(o.fault) << o.fault->message();

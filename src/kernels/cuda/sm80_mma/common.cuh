@@ -37,7 +37,7 @@ struct DecodeArgs {
   std::int32_t grain;                   // units that stay together: 1, or those of a column (tile), which is then not split
   std::int32_t units_each, units_more;  // a CTA takes units_each grains, the first units_more CTAs one more
   std::int32_t cluster;                 // CTAs of a cluster, which share whole columns (then units_more is 0); 1: none
-  std::int32_t m_groups;                // middle: tiles along M
+  std::int32_t m_groups, steps;         // middle: tiles along M, steps of a tile along K
   float zero;                           // the zero point where extra is not the zero plane
   PlaneType scale_type, extra_type;
   Extra extra_kind;

@@ -97,18 +97,35 @@ void choose_split(const PackedView& w, const Gpu& gpu, DecodePlan& p) {
 }
 
 // --- the middle kernel -----------------------------------------------------------------------------------------------------------
+// The ring of an instance, and the size of a unit in it.
+struct RingSize {
+  MiddleRing ring;
+  int unit;
+};
+template <class Shape>
+RingSize ring_size(Flush flush, int scale, int extra, SharedMemory shared) {
+  return {middle_ring<Shape>(flush, shared), Shape::unit_bytes(scale, extra)};
+}
 template <Weights weights, int m16>
-int middle_slot(Flush flush, int columns, int scale, int extra) {
-  if (flush == Flush::units)
-    return columns == 2 ? MiddleShape<weights, m16, Flush::units, 2>::slot_bytes(scale, extra)
-                        : MiddleShape<weights, m16, Flush::units, 4>::slot_bytes(scale, extra);
-  return columns == 2 ? MiddleShape<weights, m16, Flush::slices, 2>::slot_bytes(scale, extra)
-                      : MiddleShape<weights, m16, Flush::slices, 4>::slot_bytes(scale, extra);
+RingSize ring_size(const DecodePlan& p, int scale, int extra, SharedMemory shared) {
+  if (p.flush == Flush::units)
+    return p.columns == 2 ? ring_size<MiddleShape<weights, m16, Flush::units, 2>>(p.flush, scale, extra, shared)
+                          : ring_size<MiddleShape<weights, m16, Flush::units, 4>>(p.flush, scale, extra, shared);
+  return p.columns == 2 ? ring_size<MiddleShape<weights, m16, Flush::slices, 2>>(p.flush, scale, extra, shared)
+                        : ring_size<MiddleShape<weights, m16, Flush::slices, 4>>(p.flush, scale, extra, shared);
 }
 template <int m16>
-int middle_slot(const DecodePlan& p, int scale, int extra) {
-  return p.weights == Weights::int8 ? middle_slot<Weights::int8, m16>(p.flush, p.columns, scale, extra)
-                                    : middle_slot<Weights::int4, m16>(p.flush, p.columns, scale, extra);
+RingSize ring_size(const DecodePlan& p, int scale, int extra, SharedMemory shared) {
+  return p.weights == Weights::int8 ? ring_size<Weights::int8, m16>(p, scale, extra, shared)
+                                    : ring_size<Weights::int4, m16>(p, scale, extra, shared);
+}
+RingSize ring_size(const DecodePlan& p, int scale, int extra, SharedMemory shared) {
+  switch (p.m16) {
+    case 2: return ring_size<2>(p, scale, extra, shared);
+    case 3: return ring_size<3>(p, scale, extra, shared);
+    case 4: return ring_size<4>(p, scale, extra, shared);
+    default: return ring_size<8>(p, scale, extra, shared);
+  }
 }
 
 // Whether the scales and zero points can go into fragments of x's type.
@@ -121,31 +138,32 @@ bool middle_can(const PackedView& w, DType x_type) {
 // What a cut of the line costs, in microseconds on an H200 (MEASURED.md, "H200: middle M"): the CTA with most to do. A turn is a
 // step of every group of 8 warps; ending a segment but the last, and each piece that an owner adds, cost as much as some turns.
 struct MiddleCost {
-  std::int64_t tiles, k_blocks;
-  int groups, m16, columns;
+  std::int64_t tiles, k_steps;
+  int groups, m16, columns, units;
   double turns(std::int64_t steps) const {
     const std::int64_t n = (steps + groups - 1) / groups;
-    return static_cast<double>(n) * (0.49 + 0.23 * m16) * groups * columns / 8;
+    if (m16 == 8) return static_cast<double>(n * units) * 1.36 * groups * columns / 4;
+    return static_cast<double>(n * units) * (0.49 + 0.23 * m16) * groups * columns / 8;
   }
   static constexpr double end = 2.2;
-  double start() const { return 2.3 + 1.37 * m16; }
+  double start() const { return m16 == 8 ? 4.3 : 2.3 + 1.37 * m16; }
   double split(std::int64_t ctas) const {
     double worst = 0;
-    const std::int64_t steps = tiles * k_blocks, each = steps / ctas, more = steps % ctas;
+    const std::int64_t steps = tiles * k_steps, each = steps / ctas, more = steps % ctas;
     for (std::int64_t c = 0, from = 0; c < ctas; ++c) {
       const std::int64_t to = from + each + (c < more);
       double sum = -end;
       for (std::int64_t at = from; at < to;) {
-        const std::int64_t tile_end = (at / k_blocks + 1) * k_blocks;
-        if (at % k_blocks == 0 && tile_end <= to) {  // whole tiles cost the same
-          const std::int64_t whole = (to - at) / k_blocks;
-          sum += static_cast<double>(whole) * (turns(k_blocks) + end);
-          at += whole * k_blocks;
+        const std::int64_t tile_end = (at / k_steps + 1) * k_steps;
+        if (at % k_steps == 0 && tile_end <= to) {  // whole tiles cost the same
+          const std::int64_t whole = (to - at) / k_steps;
+          sum += static_cast<double>(whole) * (turns(k_steps) + end);
+          at += whole * k_steps;
           continue;
         }
         const std::int64_t stop = std::min(tile_end, to);
         sum += turns(stop - at) + end;
-        const std::int64_t pieces = at % k_blocks == 0 ? (tile_end - to + each - 1) / each : 0;
+        const std::int64_t pieces = at % k_steps == 0 ? (tile_end - to + each - 1) / each : 0;
         sum += 0.12 * m16 * columns * static_cast<double>(pieces);
         at = stop;
       }
@@ -154,12 +172,12 @@ struct MiddleCost {
     }
     return worst + start();
   }
-  double whole(std::int64_t rounds) const { return static_cast<double>(rounds) * (turns(k_blocks) + end) - end + start(); }
+  double whole(std::int64_t rounds) const { return static_cast<double>(rounds) * (turns(k_steps) + end) - end + start(); }
 };
 
 // The number of CTAs, and the cost.
 double choose_ctas(const MiddleCost& cost, std::int64_t sms, DecodePlan& p) {
-  const std::int64_t tiles = cost.tiles, steps = tiles * cost.k_blocks, most = std::min(sms, steps);
+  const std::int64_t tiles = cost.tiles, steps = tiles * cost.k_steps, most = std::min(sms, steps);
   const std::int64_t rounds = (tiles + most - 1) / most;
   p.ctas = static_cast<int>((tiles + rounds - 1) / rounds);
   p.whole = true;
@@ -181,31 +199,33 @@ double choose_ctas(const MiddleCost& cost, std::int64_t sms, DecodePlan& p) {
   return least;
 }
 
-bool plan_middle(const PackedView& w, std::int64_t m, const Gpu& gpu, int columns, DecodePlan& p) {
+bool plan_middle(const PackedView& w, std::int64_t m, const Gpu& gpu, const DecodeChoice& choice, DecodePlan& p) {
   p.weights = w.code == CodeType::int4 ? Weights::int4 : w.code == CodeType::int8 ? Weights::int8 : Weights::fp4;
   p.flush = p.weights != Weights::fp4 && flush_of(w) == Flush::units ? Flush::units : Flush::slices;
-  const bool most_instances = p.weights == Weights::int4 && p.flush == Flush::units;  // tiles of 48 tokens, or of four columns
+  const bool most_instances = p.weights == Weights::int4 && p.flush == Flush::units;  // other tiles than 32 or 64 by 128
   const int scale = element_shift(w.scale_type), extra = extra_shift(w, w.zeros != nullptr, false);
   DecodePlan best;
   double least = 0;
-  for (const int m16 : {2, 3, 4}) {
+  for (const int m16 : {2, 3, 4, 8}) {
     for (const int c : {2, 4}) {
-      if ((columns && c != columns) || (!most_instances && (m16 == 3 || c == 4)) || (m16 == 3 && c == 4)) continue;
+      if ((choice.columns && c != choice.columns) || (choice.m16 && m16 != choice.m16)) continue;
+      if ((!most_instances && (m16 == 3 || m16 == 8 || c == 4)) || ((m16 == 3 || m16 == 8) && c == 4)) continue;
+      if (m16 == 8 && m <= 64) continue;
       p.m16 = m16;
       p.columns = c;
-      const int slot = m16 == 2   ? middle_slot<2>(p, scale, extra)
-                       : m16 == 3 ? middle_slot<3>(p, scale, extra)
-                                  : middle_slot<4>(p, scale, extra);
+      const RingSize size = ring_size(p, scale, extra, shared_memory(gpu.arch));
+      const int group_warps = m16 > 4 ? 2 * c : c;
+      p.units = size.ring.units;
       const auto bytes = [&](int g) {
-        return std::int64_t{g} * middle_stages(shared_memory(gpu.arch)) * slot + g * c * kConvertedBytes;
+        return g * (std::int64_t{size.ring.stages} * p.units * size.unit + group_warps * kConvertedBytes);
       };
-      int groups = kMiddleWarps / c;
+      int groups = kMiddleWarps / group_warps;
       while (groups > 1 && bytes(groups) > gpu.smem_block) --groups;
       if (bytes(groups) > gpu.smem_block) continue;
-      p.warps = groups * c;
+      p.warps = groups * group_warps;
       p.smem = static_cast<std::uint32_t>(bytes(groups));
       const std::int64_t tiles = (w.n_blocks + c - 1) / c * ((m + 16 * m16 - 1) / (16 * m16));
-      const double cost = choose_ctas({tiles, w.k_blocks, groups, m16, c}, gpu.sms, p);
+      const double cost = choose_ctas({tiles, (w.k_blocks + p.units - 1) / p.units, groups, m16, c, p.units}, gpu.sms, p);
       if (best.m16 && cost >= least) continue;
       least = cost;
       best = p;
@@ -239,7 +259,7 @@ DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const 
   p.packed_k = w.packed_k();
   p.dependent = gpu.arch >= 90;
   std::int64_t tile = 0;  // floats
-  if (choice.kernel == DecodeChoice::best && m > 16 && middle_can(w, x_type) && plan_middle(w, m, gpu, choice.columns, p)) {
+  if (choice.kernel == DecodeChoice::best && m > 16 && middle_can(w, x_type) && plan_middle(w, m, gpu, choice, p)) {
     tile = std::int64_t{64} * 16 * p.m16 * p.columns;
   } else {
     p = {};

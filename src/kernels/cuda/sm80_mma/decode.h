@@ -27,8 +27,9 @@ struct DecodePlan {
   Flush flush = Flush::units;
   bool bf16 = true;        // type of x
   int m8 = 1;              // decode: tiles of 8 tokens, 1 or 2
-  int m16 = 0;             // middle: tiles of 16 tokens, 2 to 4; 0: the decode kernel
+  int m16 = 0;             // middle: tiles of 16 tokens, 2 to 4 or 8; 0: the decode kernel
   int columns = 1;         // middle: n64 columns of a tile
+  int units = 1;           // middle: blocks of k in a step
   bool dependent = false;  // whether the architecture has programmatic dependent launch
   int warps = 16;          // a CTA
   bool two_ctas = false;   // an SM holds two CTAs
@@ -50,7 +51,7 @@ std::string decode_refuses(const PackedView& weight, DType x_type, const Gpu& gp
 // What benches and tests force; the defaults leave the choice to the plan.
 struct DecodeChoice {
   enum Kernel { best, decode } kernel = best;
-  int columns = 0;  // of the middle kernel's tiles
+  int columns = 0, m16 = 0;  // of the middle kernel's tiles
 };
 // For a weight that decode_refuses has passed and m ≥ 1.
 DecodePlan plan_decode(const PackedView& weight, std::int64_t m, DType x_type, const Gpu& gpu, const DecodeChoice& choice = {});

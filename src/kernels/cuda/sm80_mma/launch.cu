@@ -145,14 +145,16 @@ Status launch_decode(const PackedView& w, const DecodePlan& plan, const DecodeCa
   // Rows in turn: the decode kernel takes one tile of tokens, the middle kernel as many as 2^31 units allow.
   const std::int64_t tokens = plan.tile_m();
   const std::int64_t tiles_n = (w.n_blocks + plan.columns - 1) / plan.columns;
-  const std::int64_t most = plan.m16 ? std::max<std::int64_t>(1, INT32_MAX / 2 / (tiles_n * w.k_blocks)) : 1;
+  const std::int64_t steps = (w.k_blocks + plan.units - 1) / plan.units;
+  a.steps = static_cast<std::int32_t>(steps);
+  const std::int64_t most = plan.m16 ? std::max<std::int64_t>(1, INT32_MAX / 2 / (tiles_n * steps)) : 1;
   for (std::int64_t m0 = 0; m0 < call.m; m0 += most * tokens) {
     a.x = x + m0 * ldx;
     a.y = static_cast<std::byte*>(call.y) + m0 * call.ldy * static_cast<std::int64_t>(y_size);
     a.m = static_cast<std::int32_t>(std::min(call.m - m0, most * tokens));
     a.m_groups = static_cast<std::int32_t>((a.m + tokens - 1) / tokens);
-    a.grain = plan.whole ? a.k_blocks : 1;
-    const std::int64_t grains = tiles_n * a.m_groups * w.k_blocks / a.grain;
+    a.grain = plan.whole ? a.steps : 1;
+    const std::int64_t grains = tiles_n * a.m_groups * steps / a.grain;
     shape.grid_x = static_cast<std::uint32_t>(std::min<std::int64_t>(plan.ctas, grains));
     a.units_each = static_cast<std::int32_t>(grains / shape.grid_x);
     a.units_more = static_cast<std::int32_t>(grains % shape.grid_x);

@@ -40,21 +40,24 @@ constexpr int slot_bytes(int scale_shift, int extra_shift) {
   return ((bytes > least ? bytes : least) + 127) / 128 * 128;
 }
 
-// The same of the middle kernel: a slot holds a step of kColumns columns, with the x and the rows of planes that they share.
+// The same of the middle kernel: a unit holds 64 k (int8: 32) of kColumns columns, with the x and the rows of planes that they
+// share.
 template <Weights weights, int kM16, Flush kFlush, int kColumns>
 struct MiddleShape {
   static constexpr int slices = weights == Weights::int8 ? 2 : 4;
   static constexpr int chunks = 2 * slices;
   static constexpr int tokens = 16 * kM16;
+  static constexpr int halves = kM16 > 4 ? 2 : 1;  // warps that share a column: registers hold 64 × 64 or 32 × 128 sums
+  static constexpr int warps = kColumns * halves;  // of a group
   static constexpr int x_bytes = tokens * 16 * chunks;
   static constexpr int scale_rows = kFlush == Flush::slices ? slices : 1;
   static constexpr int round = kM16 >= 3 && weights != Weights::int8 ? 16 : 8;  // tokens that leave through shared memory at a time
   static constexpr int token_stride = 68;
-  static constexpr int piece_bytes = round * token_stride * 4;  // a warp
+  static constexpr int piece_bytes = round * token_stride * 4;  // a column
   static constexpr int row_bytes(int scale_shift, int extra_shift) {
     return (scale_rows * 64 << scale_shift) + (extra_shift < 0 ? 0 : scale_rows * 64 << extra_shift);
   }
-  static constexpr int slot_bytes(int scale_shift, int extra_shift) {
+  static constexpr int unit_bytes(int scale_shift, int extra_shift) {
     const int bytes = kColumns * (2048 + row_bytes(scale_shift, extra_shift)) + x_bytes, least = kColumns * piece_bytes;
     return ((bytes > least ? bytes : least) + 127) / 128 * 128;
   }
@@ -79,7 +82,19 @@ constexpr int decode_warps(Weights weights, int m8, Flush flush, SharedMemory sh
   return m8 == 2 && (flush == Flush::slices || (flush == Flush::pairs && weights == Weights::fp4)) ? 12 : 16;
 }
 constexpr int decode_stages(SharedMemory shared) { return shared == SharedMemory::large ? 3 : 2; }
-constexpr int middle_stages(SharedMemory shared) { return shared == SharedMemory::small ? 2 : 4; }
+// The middle kernel's ring: units of a slot, and slots.
+struct MiddleRing {
+  int units, stages;
+};
+template <class Shape>
+constexpr MiddleRing middle_ring(Flush flush, SharedMemory shared) {
+  if (shared == SharedMemory::small) return {1, 2};
+  if (flush != Flush::units || Shape::halves == 2) return {1, 4};
+  constexpr int slot = 2 * Shape::unit_bytes(2, 0), groups = kMiddleWarps / Shape::warps;  // with rows of the largest kind
+  const int room = (shared == SharedMemory::medium ? 163 : 227) * 1024 - kMiddleWarps * kConvertedBytes;
+  const int stages = room / (groups * slot);
+  return {2, stages < 2 ? 2 : stages > 4 ? 4 : stages};
+}
 
 inline constexpr int kMaxParts = 8;  // of a fused weight
 
