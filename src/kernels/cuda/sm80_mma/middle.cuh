@@ -19,7 +19,7 @@
 // Main loop. Each group streams its steps through its own ring of slots: a lane copies (cp.async) the codes that it will consume,
 // x and its warp's rows of planes. One named barrier of the group a step makes x visible and frees the previous slot.
 //
-//     unit of a slot: | codes, kColumns · 2048 | x: tokens × 64 k, 16-byte chunks xor-swizzled | per column: scale rows, zero rows |
+//     unit: | codes, kColumns · 2048 | x: tokens × 64 k, 16-byte chunks xor-swizzled | per column: scale rows, zero rows |
 //
 // Arithmetic. A code becomes the exact 16-bit number q − zero (e2m1: the value), times its scale, rounded once to x's type;
 // products add up in fp32, all of K in one set of accumulators. Scales of another type than x's are hi + lo, two numbers of x's
