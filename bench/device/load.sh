@@ -62,11 +62,13 @@ PY
 import json, pathlib, sys
 out = pathlib.Path(sys.argv[1])
 row = lambda p: json.loads((out / p).read_text())["load"][0]
-sums = {p: row(p)["checksum"] for p in ("sum-cpu.out", "sum-cuda.out", "cache-read.json", "sum-pack.json", "sum-pack-cuda.json") if (out / p).exists() and (out / p).read_text()}
+there = lambda p: (out / p).exists() and (out / p).read_text().strip()
+names = ("sum-cpu.out", "sum-cuda.out", "cache-read.json", "sum-pack.json", "sum-pack-cuda.json")
+sums = {p: row(p)["checksum"] for p in names if there(p)}
 print(sums)
 print("whole model, CPU = GPU = GPU from cache:", len({sums.get(p) for p in ("sum-cpu.out", "sum-cuda.out", "cache-read.json")}) == 1)
 print("three layers, pack = GPU:", sums.get("sum-pack.json") == sums.get("sum-pack-cuda.json"))
-for device in ("cpu", "cuda"):
+for device in filter(lambda d: there(f"plain-{d}.out"), ("cpu", "cuda")):
     r, peak = row(f"plain-{device}.out"), int((out / f"plain-{device}.peak").read_text())
     print(device, {k: r[k] for k in ("seconds", "packed_bytes", "device_bytes", "disk_bytes", "past_ring_bytes", "pack_seconds", "copy_seconds", "upload_seconds", "wait_seconds", "full_seconds", "open_seconds")}, "peak host bytes", peak)
 PY

@@ -153,7 +153,11 @@ def main():
             (make_warm if args.warm else make_cold)(files + (sorted(args.cache.iterdir()) if args.cache else []))
             load_average = os.getloadavg()[0]
             start = time.monotonic()
-            report = ways[way]()
+            try:
+                report = ways[way]()
+            except (subprocess.CalledProcessError, FileNotFoundError) as error:  # a device or program that is not there
+                print(f"{way:18} round {round_number}: failed: {(getattr(error, 'stderr', None) or str(error)).strip()}", flush=True)
+                continue
             seconds = time.monotonic() - start
             row = {"way": way, "round": round_number, "seconds": seconds, "gb_per_second": total / 1e9 / seconds, "load_average": load_average}
             if report:
@@ -164,6 +168,8 @@ def main():
     medians = {}
     for way in args.ways.split(","):
         times = [r["seconds"] for r in rows if r["way"] == way]
+        if not times:
+            continue
         medians[way] = statistics.median(times)
         print(f"{way:18} median {medians[way]:7.2f} s  best {min(times):7.2f} s  {total / 1e9 / medians[way]:6.2f} GB/s")
     if args.out:

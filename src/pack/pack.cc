@@ -43,6 +43,17 @@ struct PlaneOut {
 template <class T>
 void copy_plane_as(const Plane& from, std::int64_t n0, std::int64_t n, std::int64_t r0, std::int64_t r1, std::byte* out, T fill) {
   constexpr std::int64_t size = sizeof(T), pitch = mma64::block_n * size;
+  if constexpr (size == 1) {
+    // Bytes row by row of the source (NVFP4's scales): 16 by 16 are turned at once, a tenth of the time of one by one.
+    for (; n == mma64::block_n && from.stride_r == 1 && r1 - r0 >= kTurn; r0 += kTurn, out += kTurn * pitch) {
+      for (std::int64_t i = 0; i < n; i += kTurn) {
+        std::array<const std::uint8_t*, kTurn> rows;
+        for (std::int64_t j = 0; j < kTurn; ++j)
+          rows[static_cast<std::size_t>(j)] = reinterpret_cast<const std::uint8_t*>(from.at(n0 + i + j, r0));
+        transpose_16(rows.data(), reinterpret_cast<std::uint8_t*>(out) + i, pitch);
+      }
+    }
+  }
   if (from.stride_n == size) {
     for (std::int64_t r = r0; r < r1; ++r) std::memcpy(out + (r - r0) * pitch, from.at(n0, r), static_cast<std::size_t>(n * size));
   } else {
@@ -122,12 +133,14 @@ class Packer {
     alignas(64) Tile tile;
     for (std::int64_t kb = kb0; kb < kb1; kb += step) {
       const std::int64_t blocks = std::min(step, kb1 - kb);
+      // Four tiles' scale rows at once: with groups of 16 columns they are 16.
+      const bool with_planes = (kb - kb0) / step % 4 == 0;
       for (std::int64_t nb = nb0; nb < nb1; ++nb) {
         const QuantTensor& part = part_of(nb);
         const std::int64_t n0 = first_row(nb), n = std::min(mma64::block_n, part.n - n0);
         const std::int64_t k0 = kb * block_k, k = std::min(blocks * block_k, part.k - k0);
         part.codes->read(n0, n, k0, k, tile.data(), kTileK);
-        copy_planes(part, nb, n0, n, kb, blocks);
+        if (with_planes) copy_planes(part, nb, n0, n, kb, std::min(4 * step, kb1 - kb));
         if (n < mma64::block_n || k < blocks * block_k) pad(part, nb, n, kb, blocks, k, tile.data(), kTileK);
         store(nb, kb, blocks, tile.data(), kTileK);
       }
