@@ -17,9 +17,10 @@ thread_local BufferSlab* current_slab = nullptr;
 
 std::byte* allocate(std::size_t size, std::size_t align) {
   if (size > static_cast<std::size_t>(-1) - align) throw std::bad_alloc();
-  auto* data =
-      static_cast<std::byte*>(std::aligned_alloc(align, (size + Buffer::alignment - 1) / Buffer::alignment * Buffer::alignment));
-  if (data == nullptr) throw std::bad_alloc();
+  void* memory = nullptr;  // not from aligned_alloc(): that wants a multiple of the alignment, and sanitizers insist on it
+  if (posix_memalign(&memory, align, (size + Buffer::alignment - 1) / Buffer::alignment * Buffer::alignment) != 0)
+    throw std::bad_alloc();
+  auto* const data = static_cast<std::byte*>(memory);
   // Whole huge pages only: the tail stays on small pages. Advice may fail where the kernel has none; the memory is good anyway.
   if (align == kHugePage) madvise(data, size / kHugePage * kHugePage, MADV_HUGEPAGE);
   return data;

@@ -31,6 +31,9 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 constexpr std::uint64_t kPage = StagingMemory::alignment;
 constexpr unsigned kMostRetries = 100;  // of EINTR and EAGAIN, one after the other
+// For which nothing may come back to a full ring before those who wait help themselves: the pieces in it may belong to a thread
+// that is copying, or has lost its core.
+constexpr auto kPatience = std::chrono::milliseconds(50);
 
 // planned ─┬─> reading ─┬─> ready ──> done
 //          │            └─> failed
@@ -72,7 +75,9 @@ struct StagedReader::State {
   std::condition_variable moved;  // a piece came, or the ring is full: for those who wait for a piece
   std::condition_variable room;   // memory came back, or a piece is no longer planned: for the read thread
   std::vector<Piece> pieces;
-  bool stop = false, full = false, used_direct = false, used_buffered = false;
+  bool stop = false, used_direct = false, used_buffered = false;
+  bool full = false;                                    // the read thread waits for room
+  std::optional<Clock::time_point> nothing_back_since;  // from when it first did; until something comes back
   StagingStats stats;
   std::thread thread;
 
@@ -155,6 +160,7 @@ struct StagedReader::State {
       if (in_flight > 0) return false;
       const Clock::time_point start = Clock::now();
       full = true;
+      if (!nothing_back_since) nothing_back_since = start;
       moved.notify_all();
       room.wait(lock);
       full = false;
@@ -239,6 +245,7 @@ struct StagedReader::State {
   void give_back(std::uint32_t p) {
     ring->give_back(pieces[p].slot->ticket);
     pieces[p].slot.reset();
+    nothing_back_since.reset();
     room.notify_one();
   }
   void give_back_if_done(std::uint32_t p) {
@@ -255,12 +262,13 @@ struct StagedReader::State {
     if (moving()) {
       const Clock::time_point start = Clock::now();
       while (!stop && moving()) {
-        if (full && piece.at == At::planned) {
-          // It will not come before others make room, and they may be waiting as we are.
+        if (!full || piece.at != At::planned || !nothing_back_since) {
+          moved.wait(lock);
+        } else if (Clock::now() < *nothing_back_since + kPatience) {
+          moved.wait_until(lock, *nothing_back_since + kPatience);
+        } else {  // it will not come before others make room, and they may be waiting as we are
           piece.at = At::in_file;
           room.notify_one();
-        } else {
-          moved.wait(lock);
         }
       }
       stats.wait_seconds += seconds_since(start);

@@ -7,7 +7,7 @@
 //
 // A piece holds whole pages and goes back to the ring when all bytes that units need of it have been copied, or its units have
 // ended. A piece whose pages are all in the page cache is not staged: whoever needs it reads it there. read() waits for a piece
-// that is on its way; one that is still to come while the ring is full it reads itself. So any order of calls is right, and the
+// that is on its way; one that is still to come while the ring stays full it reads itself. So any order of calls is right, and the
 // order of the units is fast. A range that no unit has is read from its file, and counted.
 //
 // The page cache is left as found: pages that a read without O_DIRECT has put there are dropped again.
