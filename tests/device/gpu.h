@@ -145,8 +145,9 @@ class Product {
   std::vector<std::byte> poison;
 };
 
-// y in fp64 without bias; the same with weights rounded to the type of x, as dequantizing them first would have them; and what the
-// error bound sums up (plan/error_bound.h).
+// y in fp64 without bias; the same with weights rounded to the type of x, as dequantizing them first would have them (ahead of the
+// global, as the kernels do: where a few large rows make the norm, another place of rounding is another error); and what the error
+// bound sums up (plan/error_bound.h).
 struct Expected {
   std::vector<double> y, dequantized, magnitude, rounding;
 };
@@ -158,10 +159,15 @@ inline Expected expect(const Weight& w, std::int64_t m, const std::vector<std::u
   for (auto* v : {&out.y, &out.dequantized, &out.magnitude, &out.rounding}) v->resize(static_cast<std::size_t>(m * n));
   std::int64_t n0 = 0;
   for (const QuantTensor& t : w.tensors) {
+    QuantTensor plain = t;
+    plain.global = {};
+    const double global = t.global.op == Global::Op::multiply ? t.global.value : 1.0 / t.global.value;
     for (std::int64_t i = 0; i < t.n; ++i) {
+      dequantize(plain, i, 1, row.data(), k);
+      for (std::size_t j = 0; j < row.size(); ++j)
+        rounded[j] = global * from_bits(x_type, to_bits(x_type, static_cast<float>(row[j])));
       dequantize(t, i, 1, row.data(), k);
       added_magnitude(t, i, 1, added.data(), k);
-      for (std::size_t j = 0; j < row.size(); ++j) rounded[j] = from_bits(x_type, to_bits(x_type, static_cast<float>(row[j])));
       for (std::int64_t r = 0; r < m; ++r) {
         double sum = 0, of_rounded = 0, magnitude = 0, weights = 0, sum_x = 0;
         for (std::size_t j = 0; j < row.size(); ++j) {

@@ -71,6 +71,8 @@ TEST(Middle, UnitsOfAStep) {
   }
 }
 TEST(Middle, ScalesOfAnotherType) {
+  sweep<Weights::int4, Half::bf16, 2, Flush::units>(
+      {.n = 137, .k = 200, .m = 32, .group = 0, .scale_type = PlaneType::f32, .extra = Extra::zeros}, false);
   sweep<Weights::int4, Half::bf16, 2, Flush::units>({.m = 17, .scale_type = PlaneType::f16}, false);
   sweep<Weights::int4, Half::bf16, 2, Flush::units>({.m = 17, .scale_type = PlaneType::f32}, false);
   sweep<Weights::int8, Half::bf16, 2, Flush::slices>({.k = 96, .m = 17, .group = 16, .scale_type = PlaneType::f16}, false);

@@ -107,9 +107,33 @@ TEST(DecodePlan, FewSmsSplitNothing) {
   const Format& f = formats[0];
   const Gpu orin = parts[1].gpu, thor = parts[6].gpu;
   for (const int n : {4096, 8192, 28672}) EXPECT_TRUE(plan_decode(weight(f, n, 4096), 1, f.x, orin).whole) << n;
-  EXPECT_TRUE(plan_decode(weight(f, 28672, 4096), 1, f.x, thor).whole);
   EXPECT_FALSE(plan_decode(weight(f, 4096, 4096), 1, f.x, thor).whole);  // 64 columns on 20 SMs: a fifth would idle
   EXPECT_FALSE(plan_decode(weight(f, 256, 4096), 1, f.x, orin).whole);
+  // As measured in a green context of 24 SMs of an H200.
+  Gpu few = parts[4].gpu;
+  few.sms = 24;
+  EXPECT_TRUE(plan_decode(weight(f, 4096, 4096), 1, f.x, few).whole);
+  EXPECT_FALSE(plan_decode(weight(f, 8192, 8192), 1, f.x, few).whole);
+}
+
+// The flags lie in the same place for every M, and a larger M needs no less: one workspace serves all.
+TEST(DecodePlan, OneWorkspaceServesEveryM) {
+  const Format& f = formats[0];
+  for (const Part& part : parts) {
+    for (const auto& [n, k] : {std::pair{4096, 4096}, {28672, 4096}, {192, 640}}) {
+      const PackedView w = weight(f, n, k);
+      const std::size_t flags = plan_decode(w, 1, f.x, part.gpu).flags_bytes;
+      std::size_t most = 0;
+      for (std::int64_t m = 1; m <= 300; ++m) {
+        const DecodePlan p = plan_decode(w, m, f.x, part.gpu);
+        EXPECT_EQ(p.flags_bytes, flags) << m;
+        EXPECT_GE(p.workspace, most) << m;
+        EXPECT_GE(p.flags_bytes, 4 * static_cast<std::size_t>(p.ctas)) << m;
+        EXPECT_GE(p.x_offset - p.pieces_offset, sizeof(float) * static_cast<std::size_t>(p.ctas * p.tile_m() * p.tile_n())) << m;
+        most = p.workspace;
+      }
+    }
+  }
 }
 
 TEST(DecodePlan, WeightsOfTheH200) {

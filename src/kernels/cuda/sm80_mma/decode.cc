@@ -62,7 +62,7 @@ std::int64_t shared_bytes(const PackedView& w, const Gpu& gpu, const DecodePlan&
 // How many CTAs, of how many warps. In order: no column is split; columns are split inside of clusters of two; by flags. An SM
 // holds one CTA of 16 warps, or two of 8, which hide each other's ends (28672 × 4096: 19.2 against 20.0 us) but where columns are
 // many, or must be split, cost more. Clusters of four are no gain: too few of them are co-resident (4096 × 4096: 7.8 against 5.2
-// us). On parts with few SMs the columns soon fill them evenly enough, and none is split.
+// us). Where columns fill the SMs evenly enough, as they soon do on parts with few, none is split.
 void choose_split(const PackedView& w, const Gpu& gpu, DecodePlan& p) {
   const std::int64_t columns = w.n_blocks, units = columns * w.k_blocks, sms = gpu.sms;
   const int warps = decode_warps(p.weights, p.m8, p.flush, shared_memory(gpu.arch));
@@ -83,7 +83,8 @@ void choose_split(const PackedView& w, const Gpu& gpu, DecodePlan& p) {
       return set(8, c, 1);
     }
   }
-  if (const std::int64_t rounds = (columns + sms - 1) / sms; columns >= sms && 100 * rounds * sms <= 106 * columns) {
+  // Splitting costs about 2.5 us, as much as 33 blocks of a column (24 SMs of an H200).
+  if (const std::int64_t rounds = (columns + sms - 1) / sms; columns >= sms && (rounds * sms - columns) * w.k_blocks <= 33 * sms) {
     set(warps, sms, 1);
     p.whole = true;
     return;
@@ -235,6 +236,8 @@ bool plan_middle(const PackedView& w, std::int64_t m, const Gpu& gpu, const Deco
   return best.m16 != 0;
 }
 
+// The largest tiles, in floats: 64 tokens of four columns or 128 of two; 16 of one.
+constexpr std::size_t kMiddleTile = 64 * 256, kDecodeTile = 16 * 64;
 constexpr std::size_t round_up(std::size_t n) { return (n + 255) / 256 * 256; }
 
 }  // namespace
@@ -254,29 +257,25 @@ std::string decode_refuses(const PackedView& w, DType x_type, const Gpu& gpu) {
 }
 
 DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const Gpu& gpu, const DecodeChoice& choice) {
-  DecodePlan p;
-  p.bf16 = x_type == DType::bf16;
-  p.packed_k = w.packed_k();
-  p.dependent = gpu.arch >= 90;
-  std::int64_t tile = 0;  // floats
-  if (choice.kernel == DecodeChoice::best && m > 16 && middle_can(w, x_type) && plan_middle(w, m, gpu, choice, p)) {
-    tile = std::int64_t{64} * 16 * p.m16 * p.columns;
-  } else {
-    p = {};
-    p.bf16 = x_type == DType::bf16;
-    p.packed_k = w.packed_k();
-    p.dependent = gpu.arch >= 90;
+  DecodePlan start;
+  start.bf16 = x_type == DType::bf16;
+  start.packed_k = w.packed_k();
+  start.dependent = gpu.arch >= 90;
+  DecodePlan p = start;
+  const bool middle = choice.kernel == DecodeChoice::best && m > 16 && middle_can(w, x_type) && plan_middle(w, m, gpu, choice, p);
+  if (!middle) {
+    p = start;
     p.weights = weights_of(w);
     p.flush = flush_of(w);
     p.m8 = m <= 8 ? 1 : 2;
     choose_split(w, gpu, p);
     p.smem = static_cast<std::uint32_t>(shared_bytes(w, gpu, p, p.warps, p.cluster));
-    tile = std::int64_t{64} * 8 * p.m8;
   }
-  const auto ctas = static_cast<std::size_t>(p.ctas);
-  p.flags_bytes = round_up(4 * ctas);
+  // The same places for every M of a weight, and never less for more rows: one workspace serves all. The flags stay zero.
+  const auto sms = static_cast<std::size_t>(gpu.sms);
+  p.flags_bytes = round_up(4 * 2 * sms);
   p.pieces_offset = p.flags_bytes;
-  p.x_offset = p.pieces_offset + round_up(4 * ctas * static_cast<std::size_t>(tile));
+  p.x_offset = p.pieces_offset + round_up(m > 16 ? 4 * sms * kMiddleTile : 4 * 2 * sms * kDecodeTile);
   p.workspace = p.x_offset + round_up(static_cast<std::size_t>(m) * static_cast<std::size_t>(p.packed_k) * 2);
   return p;
 }
