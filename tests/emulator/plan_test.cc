@@ -151,6 +151,12 @@ TEST(DecodePlan, TilesOfTheH200) {
   const DecodePlan small = plan_decode(weight(f, 4096, 4096), 64, f.x, h200),
                    wide = plan_decode(weight(f, 28672, 4096), 64, f.x, h200);
   EXPECT_EQ(small.m16, 2);
+  // As measured: 12.6 us against 13.0 for two tiles of 32; 19.5 against 21.5 for 128; 61 against 67 for 64.
+  EXPECT_EQ(plan_decode(weight(f, 4096, 4096), 48, f.x, h200).m16, 3);
+  EXPECT_EQ(plan_decode(weight(f, 4096, 4096), 128, f.x, h200).m16, 4);
+  EXPECT_EQ(plan_decode(weight(f, 6144, 4096), 128, f.x, h200).m16, 4);
+  for (const auto& [n, k] : {std::pair{10240, 8192}, {28672, 4096}, {57344, 8192}, {8192, 28672}})
+    EXPECT_EQ(plan_decode(weight(f, n, k), 128, f.x, h200).m16, 8) << n;
   EXPECT_EQ(small.columns, 2);
   EXPECT_EQ(wide.m16, 4);
   EXPECT_EQ(wide.columns, 4);

@@ -147,7 +147,7 @@ struct MiddleCost {
     return static_cast<double>(n * units) * (0.49 + 0.23 * m16) * groups * columns / 8;
   }
   static constexpr double end = 2.2;
-  double start() const { return m16 == 8 ? 4.3 : 2.3 + 1.37 * m16; }
+  double start() const { return m16 == 8 ? 5.5 : 2.3 + 1.37 * m16; }
   double split(std::int64_t ctas) const {
     double worst = 0;
     const std::int64_t steps = tiles * k_steps, each = steps / ctas, more = steps % ctas;
@@ -165,7 +165,7 @@ struct MiddleCost {
         const std::int64_t stop = std::min(tile_end, to);
         sum += turns(stop - at) + end;
         const std::int64_t pieces = at % k_steps == 0 ? (tile_end - to + each - 1) / each : 0;
-        sum += 0.12 * m16 * columns * static_cast<double>(pieces);
+        sum += 0.08 * m16 * columns * static_cast<double>(pieces);
         at = stop;
       }
       worst = std::max(worst, sum);
