@@ -1,9 +1,9 @@
 // Checks and times the kernels of src/kernels/cuda/blockscaled on a GPU: every byte against the scalar definitions, then the share
-// of the copy rate that they reach.
+// of the copy rate that they reach. usage: blockscaled_bench [RESULTS.json]
 //
-//   g++ -std=c++20 -O2 -DFMT_HEADER_ONLY -Iinclude -Isrc -c src/quant/quantize_activation.cc src/base/dtype.cc
+//   g++ -std=c++20 -O2 -DFMT_HEADER_ONLY -Iinclude -Isrc -c src/quant/quantize_activation.cc src/base/dtype.cc src/base/buffer.cc
 //   nvcc -std=c++20 -O3 --expt-relaxed-constexpr -gencode arch=compute_90a,code=sm_90a -Iinclude -Isrc
-//        bench/device/blockscaled_bench.cu quantize_activation.o dtype.o -o blockscaled_bench
+//        bench/device/blockscaled_bench.cu quantize_activation.o dtype.o buffer.o -o blockscaled_bench
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/blockscaled/quantize.cuh"
@@ -58,10 +59,10 @@ void launch_swizzle(int unit, const cuda::SwizzleArgs& a) {
   const auto kernel = unit == 16 ? cuda::swizzle_scales<16> : unit == 4 ? cuda::swizzle_scales<4> : cuda::swizzle_scales<1>;
   CHECK(ptx::launch(kernel, cuda::swizzle_shape(a.n, a.s), nullptr, a));
 }
-template <Half type>
+template <Half type, int block>
 void launch_quantize(bool vector, const cuda::QuantizeArgs& a) {
-  CHECK(ptx::launch(vector ? cuda::quantize_nvfp4<type, true> : cuda::quantize_nvfp4<type, false>, cuda::quantize_shape(a.m, a.k),
-                    nullptr, a));
+  CHECK(ptx::launch(vector ? cuda::quantize_fp4<type, block, true> : cuda::quantize_fp4<type, block, false>,
+                    cuda::quantize_shape(a.m, a.k, block), nullptr, a));
 }
 constexpr std::uint32_t kAmaxCtas = 1056;  // 8 a multiprocessor of an H200
 template <Half type>
@@ -91,7 +92,7 @@ bool check_swizzle(int unit, std::int64_t n, std::int64_t s, std::int64_t stride
   return equal;
 }
 
-template <Half type>
+template <Half type, int block>
 bool check_quantize(bool vector, std::int64_t m, std::int64_t k, std::int64_t ldx, float given) {
   std::mt19937_64 random(static_cast<std::uint64_t>(m * 7 + k));
   std::vector<std::uint16_t> x(static_cast<std::size_t>(m * ldx));
@@ -107,13 +108,16 @@ bool check_quantize(bool vector, std::int64_t m, std::int64_t k, std::int64_t ld
     }
   }
   const DType dtype = type == Half::bf16 ? DType::bf16 : DType::f16;
-  const std::int64_t blocks = (k + 15) / 16, atoms = sm1xx::k_atoms(blocks), bytes = (m + 127) / 128 * atoms * sm1xx::atom_bytes;
+  const std::int64_t blocks = (k + block - 1) / block, atoms = sm1xx::k_atoms(blocks),
+                     bytes = (m + 127) / 128 * atoms * sm1xx::atom_bytes;
   const std::int64_t row_bytes = (k + 1) / 2;
   float global = given;
   float* g = device<float>(3);
   const std::uint16_t* dx = device(x);
   bool equal = true;
-  if (given == 0) {
+  if (block == 32) {
+    global = 1;
+  } else if (given == 0) {
     global = activation_global(dtype, x.data(), m, k, ldx);
     std::uint32_t* counter = device(std::vector<std::uint32_t>{0});
     const cuda::AmaxArgs a{dx, m, k, ldx, device<std::uint32_t>(kAmaxCtas), counter, g};
@@ -133,17 +137,18 @@ bool check_quantize(bool vector, std::int64_t m, std::int64_t k, std::int64_t ld
                              g,
                              device<std::uint8_t>(static_cast<std::size_t>(m * row_bytes)),
                              device<std::uint8_t>(static_cast<std::size_t>(bytes))};
-  launch_quantize<type>(vector, a);
-  const auto want = quantize_activations(dtype, x.data(), m, k, ldx, global);
+  launch_quantize<type, block>(vector, a);
+  const auto want =
+      block == 16 ? quantize_activations(dtype, x.data(), m, k, ldx, global) : quantize_activations_mx(dtype, x.data(), m, k, ldx);
   std::vector<std::uint8_t> scales(static_cast<std::size_t>(bytes), 0);
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t b = 0; b < blocks; ++b)
       scales[static_cast<std::size_t>(sm1xx::scale_offset(i, b, atoms))] = want->scales.template as<std::uint8_t>()[i * blocks + b];
   const auto codes = host(a.codes, want->codes.size());
   equal = equal && host(a.scales, scales.size()) == scales && std::memcmp(codes.data(), want->codes.data(), codes.size()) == 0;
-  std::printf("check quantize %s %s m %lld k %lld ldx %lld global %g%s: %s\n", type == Half::bf16 ? "bf16" : "f16",
-              vector ? "vector" : "elements", (long long)m, (long long)k, (long long)ldx, global, given == 0 ? " (computed)" : "",
-              equal ? "equal" : "DIFFERS");
+  std::printf("check quantize %s %s %s m %lld k %lld ldx %lld global %g%s: %s\n", block == 16 ? "nvfp4" : "mxfp4",
+              type == Half::bf16 ? "bf16" : "f16", vector ? "vector" : "elements", (long long)m, (long long)k, (long long)ldx,
+              global, given == 0 ? " (computed)" : "", equal ? "equal" : "DIFFERS");
   return equal;
 }
 
@@ -174,9 +179,37 @@ double copy_rate(std::uint8_t* from, std::uint8_t* to, std::size_t bytes) {
          time([&] { CHECK(cudaMemcpyAsync(to, from, bytes / 2, cudaMemcpyDeviceToDevice)); }, 20);
 }
 
+// Rows of the measurement, printed as they come and kept for a file.
+class Results {
+ public:
+  void add(const char* what, std::int64_t rows, std::int64_t columns, std::size_t bytes, double seconds, double copy) {
+    const double rate = static_cast<double>(bytes) / 1e9 / seconds;
+    std::printf("%s %lld x %lld: %.2f us, %.0f GB/s, copy %.0f, share %.3f\n", what, (long long)rows, (long long)columns,
+                seconds * 1e6, rate, copy, rate / copy);
+    char row[256];
+    std::snprintf(
+        row, sizeof row,
+        R"(%s{"kernel": "%s", "rows": %lld, "columns": %lld, "us": %.3f, "gb_s": %.1f, "copy_gb_s": %.1f, "share": %.4f})",
+        rows_.empty() ? "" : ",\n    ", what, (long long)rows, (long long)columns, seconds * 1e6, rate, copy, rate / copy);
+    rows_ += row;
+  }
+  bool write(const char* path, bool equal) const {
+    cudaDeviceProp p;
+    CHECK(cudaGetDeviceProperties(&p, 0));
+    std::FILE* file = std::fopen(path, "w");
+    if (!file) return false;
+    std::fprintf(file, "{\n  \"device\": \"%s\",\n  \"bit_equal\": %s,\n  \"rows\": [\n    %s\n  ]\n}\n", p.name,
+                 equal ? "true" : "false", rows_.c_str());
+    return std::fclose(file) == 0;
+  }
+
+ private:
+  std::string rows_;
+};
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   bool good = true;
   for (const int unit : {16, 4, 1}) {
     good &= check_swizzle(unit, 128, 128, 128) && check_swizzle(unit, 1000, 256, 256) && check_swizzle(unit, 333, 276, 288);
@@ -185,21 +218,30 @@ int main() {
   }
   for (const float given : {0.0f, 0.01f, -0.01f, -0x1p-90f, -0x1p117f}) {
     for (const bool vector : {true, false}) {
-      good &= check_quantize<Half::bf16>(vector, 300, 4096, 4096, given) && check_quantize<Half::f16>(vector, 8, 7168, 7200, given);
-      good &= check_quantize<Half::bf16>(vector, 129, 80, 88, given);
+      good &= check_quantize<Half::bf16, 16>(vector, 300, 4096, 4096, given);
+      good &= check_quantize<Half::f16, 16>(vector, 8, 7168, 7200, given);
+      good &= check_quantize<Half::bf16, 16>(vector, 129, 80, 88, given);
     }
-    good &= check_quantize<Half::bf16>(false, 5, 1003, 1005, given);
+    good &= check_quantize<Half::bf16, 16>(false, 5, 1003, 1005, given);
+  }
+  for (const float values : {0.01f, -0.01f}) {  // MXFP4 has no global: normal values, and every bit pattern
+    for (const bool vector : {true, false}) {
+      good &= check_quantize<Half::bf16, 32>(vector, 300, 4096, 4096, values);
+      good &= check_quantize<Half::f16, 32>(vector, 8, 7168, 7200, values);
+    }
+    good &= check_quantize<Half::bf16, 32>(false, 5, 1003, 1005, values);
   }
   std::printf("checks: %s\n", good ? "all equal" : "FAILED");
 
+  Results results;
   const std::size_t half = std::size_t{1} << 30;
   std::uint8_t *from = device<std::uint8_t>(half), *to = device<std::uint8_t>(half);
   for (const std::int64_t s : {128, 256, 448, 896, 180}) {
     const std::int64_t n = (256 << 20) / s / 128 * 128;
-    const double copy = copy_rate(from, to, static_cast<std::size_t>(2 * n * s));
+    const auto bytes = static_cast<std::size_t>(2 * n * s);
     const int unit = s % 16 == 0 ? 16 : 4;
-    const double rate = 2.0 * static_cast<double>(n * s) / 1e9 / time([&] { launch_swizzle(unit, {from, s, n, s, to}); }, 20);
-    std::printf("swizzle n %lld s %lld: %.0f GB/s, copy %.0f, share %.3f\n", (long long)n, (long long)s, rate, copy, rate / copy);
+    const double seconds = time([&] { launch_swizzle(unit, {from, s, n, s, to}); }, 20);
+    results.add("swizzle", n, s, bytes, seconds, copy_rate(from, to, bytes));
   }
 
   const std::int64_t most = std::int64_t{16384} * 16384;
@@ -210,7 +252,7 @@ int main() {
   std::uint16_t* x = device(values);
   const ActivationScale scale = activation_scale(5.0f / 2688);
   float* global = device(std::vector<float>{scale.global, scale.inv, scale.c});
-  const cuda::AmaxArgs amax{x, 0, 0, 0, device<std::uint32_t>(kAmaxCtas), device(std::vector<std::uint32_t>{0}), device<float>(3)};
+  cuda::AmaxArgs amax{x, 0, 0, 0, device<std::uint32_t>(kAmaxCtas), device(std::vector<std::uint32_t>{0}), device<float>(3)};
   struct Shape {
     std::int64_t m, k;
   };
@@ -218,18 +260,17 @@ int main() {
                             Shape{128, 8192}, Shape{8, 8192}}) {
     const std::int64_t m = shape.m, k = shape.k;
     const auto bytes = static_cast<std::size_t>(m * k * 2 + m * k / 2 + (m + 127) / 128 * 128 * k / 16);
+    const auto mx_bytes = bytes - static_cast<std::size_t>((m + 127) / 128 * 128 * k / 32);
     const double copy = copy_rate(from, to, bytes);
-    const double bf16 = time([&] { launch_quantize<Half::bf16>(true, {x, m, k, k, global, from, to}); }, 20);
-    const double f16 = time([&] { launch_quantize<Half::f16>(true, {x, m, k, k, global, from, to}); }, 20);
-    cuda::AmaxArgs a = amax;
-    a.m = m, a.k = k, a.ldx = k;
-    const double find = time([&] { launch_amax<Half::bf16>(true, a); }, 20);
-    const double rate = static_cast<double>(bytes) / 1e9 / bf16;
-    std::printf(
-        "quantize m %lld k %lld: bf16 %.2f us %.0f GB/s, copy %.0f, share %.3f; f16 %.2f us share %.3f; amax %.2f us %.0f GB/s\n",
-        (long long)m, (long long)k, bf16 * 1e6, rate, copy, rate / copy, f16 * 1e6, bf16 / f16 * rate / copy, find * 1e6,
-        static_cast<double>(m * k * 2) / 1e9 / find);
+    const cuda::QuantizeArgs a{x, m, k, k, global, from, to};
+    results.add("nvfp4 bf16", m, k, bytes, time([&] { launch_quantize<Half::bf16, 16>(true, a); }, 20), copy);
+    results.add("nvfp4 f16", m, k, bytes, time([&] { launch_quantize<Half::f16, 16>(true, a); }, 20), copy);
+    results.add("mxfp4 bf16", m, k, mx_bytes, time([&] { launch_quantize<Half::bf16, 32>(true, a); }, 20), copy);
+    amax.m = m, amax.k = k, amax.ldx = k;
+    results.add("amax bf16", m, k, static_cast<std::size_t>(m * k * 2), time([&] { launch_amax<Half::bf16>(true, amax); }, 20),
+                copy);
   }
   CHECK(cudaDeviceSynchronize());
+  if (argc > 1 && !results.write(argv[1], good)) return 1;
   return good ? 0 : 1;
 }

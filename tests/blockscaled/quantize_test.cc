@@ -127,7 +127,45 @@ TEST(QuantizeActivations, ZeroTensorsAndRefusals) {
   EXPECT_FALSE(quantize_activations(DType::bf16, zeros.data(), 0, 16, 16, 1.0f).ok());
 }
 
-template <Half type, bool kVector>
+TEST(QuantizeActivations, MxIsWhatTheDefinitionSays) {
+  std::mt19937_64 random(5);
+  for (const Half type : {Half::bf16, Half::f16}) {
+    const std::int64_t m = 60, k = 331, blocks = 11;
+    auto x = activations(random, type, m, k, true);
+    for (std::size_t i = 0; i < 64; ++i) x[i] = static_cast<std::uint16_t>(i % 3 + (type == Half::bf16 && i > 40 ? 0x7f70 : 0));
+    const auto q = quantize_activations_mx(dtype(type), x.data(), m, k, k);
+    ASSERT_TRUE(q.ok());
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t b = 0; b < blocks; ++b) {
+        double a = 0;
+        for (std::int64_t j = 32 * b; j < std::min(k, 32 * b + 32); ++j) {
+          const double v = std::fabs(from_half(type, x[static_cast<std::size_t>(i * k + j)]));
+          if (!(v <= a)) a = v;  // a NaN stays
+          if (std::isnan(a)) break;
+        }
+        int byte = 1;  // the largest power of two that is a quarter of a or less
+        while (byte < 254 && std::ldexp(1.0, byte + 1 - 127) * 4 <= a) ++byte;
+        if (!std::isfinite(a)) byte = 0xff;
+        ASSERT_EQ(q->scales.as<std::uint8_t>()[i * blocks + b], byte) << a;
+        for (std::int64_t j = 32 * b; j < std::min(k, 32 * b + 32); ++j) {
+          const float v = from_half(type, x[static_cast<std::size_t>(i * k + j)]);
+          const int code =
+              byte == 0xff ? 0 : nearest(std::fabs(static_cast<double>(v)) * std::ldexp(1.0, 127 - byte), 8, [](int s) {
+                                   return kE2m1[s];
+                                 }) | (std::signbit(v) ? 8 : 0);
+          ASSERT_EQ(q->codes.as<std::uint8_t>()[i * 166 + j / 2] >> (j % 2 * 4) & 15, code) << v << " scale " << byte;
+        }
+      }
+    }
+    EXPECT_FALSE(quantize_activations_mx(DType::f32, x.data(), m, k, k).ok());
+    EXPECT_FALSE(quantize_activations_mx(dtype(type), x.data(), m, k, k - 1).ok());
+  }
+}
+
+const std::vector<float> kFactors{1.0f, 0.75f, 1.2308f};  // the globals of a weight's parts
+
+// kBlock 16: NVFP4, `given` 0: the computed global; 32: MXFP4.
+template <Half type, int kBlock, bool kVector>
 void run_kernels(std::mt19937_64& random, std::int64_t m, std::int64_t k, std::int64_t ldx, float given) {
   const auto dense = activations(random, type, m, k, true);
   std::vector<std::uint16_t> x(static_cast<std::size_t>((m - 1) * ldx + k), 0x7fc0);  // gaps hold NaN
@@ -136,38 +174,48 @@ void run_kernels(std::mt19937_64& random, std::int64_t m, std::int64_t k, std::i
   cuda::QuantizeArgs a;
   a.m = m, a.k = k, a.ldx = ldx;
   a.x = memory.constant<std::uint16_t>("x", x);
-  const std::int64_t blocks = (k + 15) / 16, atoms = sm1xx::k_atoms(blocks), scale_bytes = (m + 127) / 128 * atoms * 512;
-  float global = given;
+  const std::int64_t blocks = (k + kBlock - 1) / kBlock, atoms = sm1xx::k_atoms(blocks),
+                     scale_bytes = (m + 127) / 128 * atoms * 512;
+  const bool computed = kBlock == 16 && given == 0;
+  const float global = computed ? activation_global(dtype(type), x.data(), m, k, ldx) : kBlock == 32 ? 1.0f : given;
+  const ActivationScale scale = activation_scale(global);
   auto g = memory.array<float>("scale", 3);
-  if (given == 0) {
-    global = activation_global(dtype(type), x.data(), m, k, ldx);
+  cuda::AlphaArgs alphas;
+  alphas.alpha = memory.array<float>("alpha", kFactors.size());
+  alphas.count = static_cast<int>(kFactors.size());
+  std::copy(kFactors.begin(), kFactors.end(), alphas.factor);
+  if (computed) {
     const std::uint32_t ctas = 3;
     const std::vector<std::uint32_t> zero{0};
     cuda::AmaxArgs amax{
-        a.x, m, k, ldx, memory.array<std::uint32_t>("partial", ctas), memory.array<std::uint32_t>("counter", std::span(zero)), g};
+        a.x, m,     k, ldx, memory.array<std::uint32_t>("partial", ctas), memory.array<std::uint32_t>("counter", std::span(zero)),
+        g,   alphas};
     ptx::LaunchShape shape;
     shape.grid_x = ctas, shape.threads = cuda::kAmaxThreads, shape.dynamic_smem = 1024;
     const auto outcome = emu::launch(shape, {.kernel = "activation_amax", .seed = random(), .resident_ctas = 2},
                                      [&] { cuda::activation_amax<type, kVector>(amax); });
     ASSERT_FALSE(outcome.fault) << outcome.fault->message();
-    const ActivationScale scale = activation_scale(global);
-    ASSERT_EQ(memory.read(g, 3), (std::vector<float>{scale.global, scale.inv, scale.c}));
     ASSERT_EQ(memory.read(amax.counter, 1)[0], 0u);
   } else {
-    const ActivationScale scale = activation_scale(given);
-    const std::vector<float> values{scale.global, scale.inv, scale.c};
-    g = memory.array<float>("scale", std::span(values));
+    cuda::SetArgs set{{scale.global, scale.inv, scale.c}, g, alphas};
+    const auto outcome = emu::launch({}, {.kernel = "set_scales", .seed = random()}, [&] { cuda::set_scales(set); });
+    ASSERT_FALSE(outcome.fault) << outcome.fault->message();
   }
-  a.scale = g;
+  ASSERT_EQ(memory.read(g, 3), (std::vector<float>{scale.global, scale.inv, scale.c}));
+  for (std::size_t i = 0; i < kFactors.size(); ++i)
+    ASSERT_EQ(memory.read(alphas.alpha, kFactors.size())[i], global * kFactors[i]) << i;
+  if (kBlock == 16) a.scale = g;
   a.codes = memory.array<std::uint8_t>("codes", static_cast<std::size_t>(m * ((k + 1) / 2)));
   a.scales = memory.array<std::uint8_t>("scales", static_cast<std::size_t>(scale_bytes));
-  const auto outcome = emu::launch(cuda::quantize_shape(m, k), {.kernel = "quantize_nvfp4", .seed = random(), .resident_ctas = 2},
-                                   [&] { cuda::quantize_nvfp4<type, kVector>(a); });
+  const auto outcome =
+      emu::launch(cuda::quantize_shape(m, k, kBlock), {.kernel = "quantize_fp4", .seed = random(), .resident_ctas = 2},
+                  [&] { cuda::quantize_fp4<type, kBlock, kVector>(a); });
   ASSERT_FALSE(outcome.fault) << outcome.fault->message();
   ASSERT_TRUE(memory.all_written(a.codes, static_cast<std::size_t>(m * ((k + 1) / 2))));
   ASSERT_TRUE(memory.all_written(a.scales, static_cast<std::size_t>(scale_bytes)));
 
-  const auto want = quantize_activations(dtype(type), x.data(), m, k, ldx, global);
+  const auto want = kBlock == 16 ? quantize_activations(dtype(type), x.data(), m, k, ldx, global)
+                                 : quantize_activations_mx(dtype(type), x.data(), m, k, ldx);
   ASSERT_TRUE(want.ok());
   Buffer swizzled(static_cast<std::size_t>(scale_bytes));
   sm1xx::swizzle_scales(want->scales.template as<std::uint8_t>(), blocks, m, blocks, swizzled.as<std::uint8_t>());
@@ -179,19 +227,27 @@ void run_kernels(std::mt19937_64& random, std::int64_t m, std::int64_t k, std::i
 TEST(QuantizeActivations, KernelsEqualTheDefinition) {
   std::mt19937_64 random(2);
   for (const float given : {0.0f, 0.0123f}) {
-    run_kernels<Half::bf16, true>(random, 5, 256, 264, given);
-    run_kernels<Half::f16, true>(random, 130, 80, 80, given);
-    run_kernels<Half::bf16, false>(random, 3, 37, 41, given);
-    run_kernels<Half::f16, false>(random, 33, 1050, 1051, given);
+    run_kernels<Half::bf16, 16, true>(random, 5, 256, 264, given);
+    run_kernels<Half::f16, 16, true>(random, 130, 80, 80, given);
+    run_kernels<Half::bf16, 16, false>(random, 3, 37, 41, given);
+    run_kernels<Half::f16, 16, false>(random, 33, 1050, 1051, given);
   }
-  run_kernels<Half::bf16, true>(random, 2, 4096 + 64, 4096 + 64, 0.0f);
+  run_kernels<Half::bf16, 16, true>(random, 2, 4096 + 64, 4096 + 64, 0.0f);
+}
+
+TEST(QuantizeActivations, MxKernelsEqualTheDefinition) {
+  std::mt19937_64 random(6);
+  run_kernels<Half::bf16, 32, true>(random, 5, 256, 264, 0);
+  run_kernels<Half::f16, 32, true>(random, 130, 96, 96, 0);
+  run_kernels<Half::bf16, 32, false>(random, 3, 37, 41, 0);
+  run_kernels<Half::f16, 32, false>(random, 33, 2080, 2081, 0);
 }
 
 // Through the whole range of globals: the kernel's shortcut by powers of two neither overflows nor loses bits.
 TEST(QuantizeActivations, KernelsEqualTheDefinitionAtExtremeGlobals) {
   std::mt19937_64 random(3);
   for (const float given : {kSmallestActivationGlobal, 0x1p-60f, 0x1p60f, kLargestActivationGlobal})
-    run_kernels<Half::bf16, true>(random, 4, 128, 128, given);
+    run_kernels<Half::bf16, 16, true>(random, 4, 128, 128, given);
 }
 
 template <int kUnit>

@@ -1,19 +1,20 @@
-// quantize_nvfp4: activations x[m, k] (bf16, fp16) to NVFP4 codes and swizzled scales in one pass, bit-equal to
-// quant/quantize_activation.h; activation_amax: the global of that definition. Both bound by memory.
+// quantize_fp4: activations x[m, k] (bf16, fp16) to FP4 codes and swizzled scales in one pass, bit-equal to
+// quant/quantize_activation.h (NVFP4: 16 columns a scale, MXFP4: 32); activation_amax: the global of that definition, and the
+// alphas of a product; set_scales: the same for a global that is given. All but the last bound by memory.
 //
-// Partition. A lane takes one block of 16 columns. A warp takes 4 blocks (64 columns, one atom) of the 8 rows i, i+1 (+ 32j): it
-// reads whole 128-byte lines of x, writes whole 32-byte sectors of codes, and its 32 scale bytes are neighbours in the atom.
+// Partition. A lane takes one block of 16 (32) columns. A warp takes 4 blocks (one atom) of the 8 rows i, i+1 (+ 32j): it reads
+// whole 128-byte lines of x, writes whole 32-byte sectors of codes, and its 32 scale bytes are neighbours in the atom.
 //
 //   lane = 16·(i % 2) + 4·j + block        scale byte: atom + 16·i + 4·j + block = (atom + 16·(i − i % 2)) + lane
 //
-// A CTA of 8 warps takes 8 neighbouring atoms (512 columns) of those 8 rows. Rows past m and blocks past k get scale 0 and no code.
+// A CTA of 8 warps takes 8 neighbouring atoms of those 8 rows. Rows past m and blocks past k get scale 0 and no code.
 //
 // e2m1 without an instruction for it. With v = |x|·r the code is the least of round(2v), round(v) + 2, round(v/2) + 4 and 7: the
 // table is linear in steps of 1/2, 1 and 2 up to 2, 4 and 6, and even codes are even integers in all three. Each is one FMA onto
 // 2^23, where a float's last bit counts 1, so the product is rounded once. Comparisons and integer instructions run at half the
 // rate of FMAs on sm_90 and decide the speed: an element takes 3 FMAs, 2 minima and 2 others. The 7 matters only where v may reach
 // 7 (a saturated or subnormal scale), a branch for the whole block.
-// Budget: 256 threads, at most 32 registers (8 CTAs an SM: 64 KB in flight).
+// Budget: 256 threads; at most 32 registers (8 CTAs an SM: 64 KB in flight, MXFP4 128 KB).
 #pragma once
 
 #include "kernels/cuda/ptx/arith.h"
@@ -32,9 +33,22 @@ namespace swordfish::cuda {
 struct QuantizeArgs {
   ptx::gptr<const std::uint16_t> x;
   std::int64_t m = 0, k = 0, ldx = 0;  // elements
-  ptx::gptr<const float> scale;        // global, inv, c of the definition (activation_scale)
+  ptx::gptr<const float> scale;        // NVFP4: global, inv, c of the definition (activation_scale)
   ptx::gptr<std::uint8_t> codes;       // [m, ceil(k/2)]
-  ptx::gptr<std::uint8_t> scales;      // ceil(m/128) · ceil(ceil(k/16)/4) atoms
+  ptx::gptr<std::uint8_t> scales;      // ceil(m/128) · ceil(ceil(k/block)/4) atoms
+};
+
+// What a product multiplies its sums by: alpha[i] = global of x · factor[i], factor[i] the global of a part of the weight.
+inline constexpr int kMostAlphas = 8;
+struct AlphaArgs {
+  ptx::gptr<float> alpha;  // `count` words
+  float factor[kMostAlphas] = {};
+  int count = 0;
+};
+struct SetArgs {
+  float scale[3] = {1, 1, 1};  // global, inv, c
+  ptx::gptr<float> to;         // the same three in device memory
+  AlphaArgs alphas;
 };
 
 struct AmaxArgs {
@@ -43,15 +57,17 @@ struct AmaxArgs {
   ptx::gptr<std::uint32_t> partial;  // one word a CTA; content before and after is of no meaning
   ptx::gptr<std::uint32_t> counter;  // zero before, zero after
   ptx::gptr<float> scale;            // the result: global, inv, c
+  AlphaArgs alphas;
 };
 
-inline constexpr std::int64_t kQuantizeColumns = 512;  // of a CTA
 inline constexpr int kAmaxThreads = 256;
 
-inline ptx::LaunchShape quantize_shape(std::int64_t m, std::int64_t k) {
+// `block`: columns a scale, 16 or 32.
+inline ptx::LaunchShape quantize_shape(std::int64_t m, std::int64_t k, int block) {
+  const std::int64_t columns = 8 * sm1xx::atom_s * block;  // of a CTA
   ptx::LaunchShape shape;
   shape.grid_x = static_cast<std::uint32_t>((m + 127) / 128 * 16);  // pairs of rows i
-  shape.grid_y = static_cast<std::uint32_t>((k + kQuantizeColumns - 1) / kQuantizeColumns);
+  shape.grid_y = static_cast<std::uint32_t>((k + columns - 1) / columns);
   shape.threads = 256;
   return shape;
 }
@@ -97,28 +113,31 @@ SF_DEVICE std::uint32_t encode_e2m1(const std::uint32_t (&w)[4], float r) {
   return codes | (even >> 4 & 0x08080808u) | (odd & 0x80808080u);
 }
 
-template <ptx::Half type, bool kVector>
-SF_KERNEL void SF_LAUNCH_BOUNDS(256) quantize_nvfp4(const QuantizeArgs a) {
-  const auto blocks = static_cast<std::uint32_t>((a.k + 15) / 16), atoms = (blocks + 3) / 4;
+// kVector: x is 16-byte aligned, ldx a multiple of 8, k of kBlock.
+template <ptx::Half type, int kBlock, bool kVector>
+SF_KERNEL void SF_LAUNCH_BOUNDS(256) quantize_fp4(const QuantizeArgs a) {
+  constexpr int kRuns = kBlock / 8;  // of 8 columns
+  const auto blocks = static_cast<std::uint32_t>((a.k + kBlock - 1) / kBlock), atoms = (blocks + 3) / 4;
   const std::uint32_t thread = ptx::tid_x(), lane = thread % 32, pair = ptx::ctaid_x() % 16, stripe = ptx::ctaid_x() / 16;
   const std::uint32_t atom = 8 * ptx::ctaid_y() + thread / 32, block = 4 * atom + lane % 4;
   if (atom >= atoms) return;
   const std::int64_t row = std::int64_t{128} * stripe + (2 * pair + lane / 16 + 32 * (lane / 4 % 4));
   const bool inside = row < a.m && block < blocks;
+  const std::int64_t column = std::int64_t{kBlock} * block;
 
-  std::uint32_t w[2][4] = {};
+  std::uint32_t w[kRuns][4] = {};
   if (inside) {
-    const ptx::gptr<const std::uint16_t> x = a.x + row * a.ldx + 16 * block;
+    const ptx::gptr<const std::uint16_t> x = a.x + row * a.ldx + column;
     if constexpr (kVector) {
       SF_UNROLL
-      for (int h = 0; h < 2; ++h) {
+      for (int h = 0; h < kRuns; ++h) {
         const ptx::U32x4 v = ptx::ld_nc<ptx::U32x4>(x + 8 * h);
         w[h][0] = v.x, w[h][1] = v.y, w[h][2] = v.z, w[h][3] = v.w;
       }
     } else {
       SF_UNROLL
-      for (int e = 0; e < 16; ++e) {
-        if (16 * block + e < a.k) {
+      for (int e = 0; e < kBlock; ++e) {
+        if (column + e < a.k) {
           const std::uint16_t v = x[e];
           w[e / 8][e % 8 / 2] |= std::uint32_t{v} << (16 * (e % 2));
         }
@@ -127,33 +146,46 @@ SF_KERNEL void SF_LAUNCH_BOUNDS(256) quantize_nvfp4(const QuantizeArgs a) {
   }
   std::uint32_t top = 0;
   SF_UNROLL
-  for (int h = 0; h < 2; ++h) SF_UNROLL
+  for (int h = 0; h < kRuns; ++h) SF_UNROLL
   for (int j = 0; j < 4; ++j) top = ptx::max_u16x2(top, w[h][j] & 0x7fff7fffu);
   top = top >> 16 > (top & 0xffffu) ? top >> 16 : top & 0xffffu;
 
-  const float inv = a.scale[1], c = a.scale[2], largest = ptx::to_f32<type>(top, 0);
-  std::uint32_t scale = 0x7f;
+  const float largest = ptx::to_f32<type>(top, 0);
   const bool finite = top < infinity_bits<type>();
-  if (finite) scale = e4m3_from_f32(ptx::min_f32(ptx::mul_f32(largest, c), 448.0f));
+  std::uint32_t scale = 0;
+  float r = 0;  // 0: all codes are 0
+  if constexpr (kBlock == 16) {
+    const float inv = a.scale[1], c = a.scale[2];
+    scale = finite ? e4m3_from_f32(ptx::min_f32(ptx::mul_f32(largest, c), 448.0f)) : 0x7f;
+    if (finite && scale != 0) r = ptx::div_f32(inv, e4m3_to_f32_positive(scale));
+  } else {
+    const std::uint32_t exponent = ptx::bits_as<std::uint32_t>(largest) >> 23;
+    scale = finite ? (exponent > 3 ? exponent - 2 : 1) : 0xff;
+    if (finite) r = ptx::bits_as<float>((254 - scale) << 23);
+  }
+  if (!inside) scale = 0;
   a.scales[sm1xx::atom_bytes * (std::int64_t{stripe} * atoms + atom) + (32 * pair + lane)] = static_cast<std::uint8_t>(scale);
   if (!inside) return;
 
-  ptx::U32x2 codes{0, 0};
-  if (finite && scale != 0) {
-    const float r = ptx::div_f32(inv, e4m3_to_f32_positive(scale));
+  std::uint32_t codes[kRuns] = {};
+  if (r != 0) {
     if (ptx::mul_f32(largest, r) < 6.9f) {
-      codes = {encode_e2m1<type, false>(w[0], r), encode_e2m1<type, false>(w[1], r)};
+      SF_UNROLL
+      for (int h = 0; h < kRuns; ++h) codes[h] = encode_e2m1<type, false>(w[h], r);
     } else {
-      codes = {encode_e2m1<type, true>(w[0], r), encode_e2m1<type, true>(w[1], r)};
+      SF_UNROLL
+      for (int h = 0; h < kRuns; ++h) codes[h] = encode_e2m1<type, true>(w[h], r);
     }
   }
-  const ptx::gptr<std::uint8_t> to = a.codes + row * ((a.k + 1) / 2) + 8 * block;
-  if constexpr (kVector) {
-    ptx::st(to, codes);
+  const ptx::gptr<std::uint8_t> to = a.codes + row * ((a.k + 1) / 2) + column / 2;
+  if constexpr (kVector && kBlock == 16) {
+    ptx::st(to, ptx::U32x2{codes[0], codes[1]});
+  } else if constexpr (kVector) {
+    ptx::st(to, ptx::U32x4{codes[0], codes[1], codes[2], codes[3]});
   } else {
     SF_UNROLL
-    for (int b = 0; b < 8; ++b)
-      if (16 * block + 2 * b < a.k) to[b] = static_cast<std::uint8_t>((b < 4 ? codes.x : codes.y) >> (8 * (b % 4)));
+    for (int b = 0; b < kBlock / 2; ++b)
+      if (column + 2 * b < a.k) to[b] = static_cast<std::uint8_t>(codes[b / 4] >> (8 * (b % 4)));
   }
 }
 
@@ -187,6 +219,12 @@ SF_DEVICE std::uint32_t cta_max(std::uint32_t top, ptx::sptr<std::uint32_t> scra
   }
   ptx::bar_sync(0);
   return top;
+}
+
+SF_DEVICE void write_alphas(const AlphaArgs& a, float global) {
+  SF_UNROLL
+  for (int i = 0; i < kMostAlphas; ++i)
+    if (i < a.count) a.alpha[i] = ptx::mul_f32(global, a.factor[i]);
 }
 
 // Any grid; CTAs share the rows' chunks of 2,048 columns. The last CTA to end reduces the others' words: a maximum does not depend
@@ -234,7 +272,16 @@ SF_KERNEL void SF_LAUNCH_BOUNDS(kAmaxThreads) activation_amax(const AmaxArgs a) 
     a.scale[0] = global;
     a.scale[1] = inv;
     a.scale[2] = ptx::mul_f32(inv, 1.0f / 6.0f);
+    write_alphas(a.alphas, global);
   }
+}
+
+// One thread.
+[[maybe_unused]] static SF_KERNEL void SF_LAUNCH_BOUNDS(32) set_scales(const SetArgs a) {
+  if (ptx::tid_x() != 0) return;
+  SF_UNROLL
+  for (int i = 0; i < 3; ++i) a.to[i] = a.scale[i];
+  write_alphas(a.alphas, a.scale[0]);
 }
 
 }  // namespace swordfish::cuda
