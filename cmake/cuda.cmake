@@ -4,6 +4,7 @@
 # one short command: `nvcc -c unit.cu -o unit.o`. One at a time: a unit takes up to a minute and the two cores have other work.
 #   SWORDFISH_CUDA        OFF leaves the kernels out
 #   SWORDFISH_CUDA_ARCHS  architectures with machine code in the library, by semicolons; nothing is compiled at run time (no PTX)
+include(${CMAKE_CURRENT_LIST_DIR}/blockscaled.cmake)
 option(SWORDFISH_CUDA "Build the CUDA kernels where nvcc 13 is found" ON)
 set(SWORDFISH_CUDA_ARCHS "90a" CACHE STRING "Architectures with machine code in the library, such as 80;90a;100a")
 set(cuda_known 80 86 89 90a 100a 103a 110a 120a 121a)
@@ -37,22 +38,32 @@ foreach(arch ${SWORDFISH_CUDA_ARCHS})
     list(JOIN cuda_known " " names)
     message(FATAL_ERROR "Swordfish: SWORDFISH_CUDA_ARCHS has '${arch}'; it may have ${names}")
   endif()
-  list(APPEND cuda_flags -gencode arch=compute_${arch},code=sm_${arch})
 endforeach()
 
 set_property(GLOBAL APPEND PROPERTY JOB_POOLS nvcc=1)
 file(GLOB_RECURSE cuda_units CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cu)
+list(FILTER cuda_units EXCLUDE REGEX "/blockscaled/cutlass/")  # blockscaled.cmake
 set(cuda_objects "")
-foreach(unit ${cuda_units})
+# One unit: its source, the architectures it is compiled for, and more flags for nvcc.
+function(swordfish_cuda_unit unit archs)
   file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/src ${unit})
   set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
   get_filename_component(folder ${object} DIRECTORY)
   file(MAKE_DIRECTORY ${folder})
+  set(targets "")
+  foreach(arch ${archs})
+    list(APPEND targets -gencode arch=compute_${arch},code=sm_${arch})
+  endforeach()
   add_custom_command(OUTPUT ${object}
-                     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${SWORDFISH_NVCC} ${cuda_flags} -MD -MF ${object}.d -c ${unit} -o ${object}
-                     DEPENDS ${unit} DEPFILE ${object}.d JOB_POOL nvcc COMMENT "nvcc ${name} (${SWORDFISH_CUDA_ARCHS})" VERBATIM)
-  list(APPEND cuda_objects ${object})
+                     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${SWORDFISH_NVCC} ${cuda_flags} ${targets} ${ARGN} -MD -MF ${object}.d
+                             -c ${unit} -o ${object}
+                     DEPENDS ${unit} DEPFILE ${object}.d JOB_POOL nvcc COMMENT "nvcc ${name} (${archs})" VERBATIM)
+  set(cuda_objects ${cuda_objects} ${object} PARENT_SCOPE)
+endfunction()
+foreach(unit ${cuda_units})
+  swordfish_cuda_unit(${unit} "${SWORDFISH_CUDA_ARCHS}")
 endforeach()
+swordfish_blockscaled_units()
 # The runtime is static, and opens the driver (libcuda.so.1) at its first call: what links this starts on machines without one.
 add_library(swordfish_cuda STATIC ${cuda_objects})
 set_target_properties(swordfish_cuda PROPERTIES LINKER_LANGUAGE CXX)

@@ -52,6 +52,18 @@ class CurrentDevice {
   [[maybe_unused]] int error_ = 0;
 };
 
+// While it lives, the calling thread may allocate and wait although one of its streams is being captured.
+class RelaxedCapture {
+ public:
+  RelaxedCapture();
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  [[maybe_unused]] int mode_ = 0;
+};
+
 // One call of what is timed: launches its `call`-th turn on a stream.
 using Launch = std::function<Status(std::size_t call, void* stream)>;
 struct Timed {

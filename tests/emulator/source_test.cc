@@ -102,7 +102,9 @@ TEST(KernelSource, KeepsToTheWrappers) {
   const std::filesystem::path root = SWORDFISH_SOURCE "/src/kernels/cuda";
   std::size_t files = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
-    if (entry.path().extension() != ".cuh" || entry.path().parent_path().filename() == "ptx") continue;
+    // The wrappers themselves, and what instantiates CUTLASS, which no machine model runs.
+    const std::string folder = entry.path().parent_path().filename().string();
+    if (entry.path().extension() != ".cuh" || folder == "ptx" || folder == "cutlass") continue;
     ++files;
     std::ifstream in(entry.path());
     const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());

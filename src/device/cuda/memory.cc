@@ -21,6 +21,16 @@ Status CurrentDevice::status() const {
   return error == cudaSuccess ? Status() : cuda_failed("making the device current", error);
 }
 
+RelaxedCapture::RelaxedCapture() {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  mode_ = mode;
+}
+RelaxedCapture::~RelaxedCapture() {
+  auto mode = static_cast<cudaStreamCaptureMode>(mode_);
+  cudaThreadExchangeStreamCaptureMode(&mode);
+}
+
 Result<DeviceBuffer> DeviceBuffer::allocate(Device device, std::size_t size) {
   SF_TRY(usable_gpu(device).status());
   const CurrentDevice current(device);

@@ -1,6 +1,7 @@
 // The device layer and the launches of a build without CUDA: each says so.
 #include "base/error.h"
 #include "device/device.h"
+#include "kernels/cuda/blockscaled/launch.h"
 #include "kernels/cuda/sm80_mma/decode.h"
 
 namespace swordfish {
@@ -34,6 +35,8 @@ Status check_on_host(std::initializer_list<NamedPointer>) { return {}; }
 CurrentDevice::CurrentDevice(Device) {}
 CurrentDevice::~CurrentDevice() {}
 Status CurrentDevice::status() const { return no_cuda(); }
+RelaxedCapture::RelaxedCapture() = default;
+RelaxedCapture::~RelaxedCapture() = default;
 Result<std::vector<Timed>> time_graphs(Device, std::size_t, std::span<const Launch>, double, const std::function<void()>&) {
   return no_cuda();
 }
@@ -53,5 +56,11 @@ namespace mma {
 Status launch_decode(const PackedView&, const DecodePlan&, const DecodeCall&) { return no_cuda(); }
 Status init_decode_workspace(const DecodePlan&, void*, void*) { return no_cuda(); }
 }  // namespace mma
+
+namespace blockscaled {
+Status launch_quantize(const QuantizeCall&) { return no_cuda(); }
+Status launch_swizzle(const std::uint8_t*, std::int64_t, std::int64_t, std::int64_t, std::uint8_t*, void*) { return no_cuda(); }
+Status launch_copy_rows(void*, std::int64_t, const void*, std::int64_t, std::int64_t, std::int64_t, void*) { return no_cuda(); }
+}  // namespace blockscaled
 
 }  // namespace swordfish

@@ -15,7 +15,7 @@
 namespace swordfish::cuda {
 namespace {
 
-constexpr std::size_t kCounters = 16 * 1024;  // bytes; a plan needs four for each CTA, of which a GPU holds some hundred
+constexpr std::size_t kCounters = kWorkspaceCounters;  // a plan needs four bytes for each CTA, of which a GPU holds some hundred
 
 Result<const GpuInfo*> gpu_of(const Problem& p) {
   if (p.described) return p.described;

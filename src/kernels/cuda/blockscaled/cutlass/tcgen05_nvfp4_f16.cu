@@ -1,0 +1,9 @@
+// tcgen05 (sm_100a, 103a, 110a), NVFP4 × NVFP4 → f16.
+#include "kernels/cuda/blockscaled/cutlass/dense.cuh"
+#include "kernels/cuda/blockscaled/cutlass/units.h"
+
+namespace swordfish::blockscaled {
+
+Instance tcgen05_nvfp4_f16() { return Dense<Family::tcgen05, 16, cutlass::half_t>::instance(DType::f16); }
+
+}  // namespace swordfish::blockscaled

@@ -1,0 +1,9 @@
+// warp-level block-scaled mma (sm_120a, 121a), NVFP4 × NVFP4 → bf16.
+#include "kernels/cuda/blockscaled/cutlass/dense.cuh"
+#include "kernels/cuda/blockscaled/cutlass/units.h"
+
+namespace swordfish::blockscaled {
+
+Instance warp_nvfp4_bf16() { return Dense<Family::warp, 16, cutlass::bfloat16_t>::instance(DType::bf16); }
+
+}  // namespace swordfish::blockscaled

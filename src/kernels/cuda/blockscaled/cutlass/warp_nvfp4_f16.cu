@@ -1,0 +1,9 @@
+// warp-level block-scaled mma (sm_120a, 121a), NVFP4 × NVFP4 → f16.
+#include "kernels/cuda/blockscaled/cutlass/dense.cuh"
+#include "kernels/cuda/blockscaled/cutlass/units.h"
+
+namespace swordfish::blockscaled {
+
+Instance warp_nvfp4_f16() { return Dense<Family::warp, 16, cutlass::half_t>::instance(DType::f16); }
+
+}  // namespace swordfish::blockscaled
