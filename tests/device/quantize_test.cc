@@ -24,6 +24,13 @@ DeviceBuffer poisoned(std::size_t size) {
   return buffer;
 }
 
+// By the CPU, which writes whole lines: from a line's start.
+std::vector<std::uint8_t> atoms_of(const std::uint8_t* scales, std::int64_t n, std::int64_t s) {
+  Buffer atoms(static_cast<std::size_t>((n + 127) / 128 * sm1xx::k_atoms(s) * sm1xx::atom_bytes));
+  sm1xx::swizzle_scales(scales, s, n, s, atoms.as<std::uint8_t>());
+  return {atoms.as<std::uint8_t>(), atoms.as<std::uint8_t>() + atoms.size()};
+}
+
 class QuantizeOnGpu : public OnGpu {};
 
 TEST_F(QuantizeOnGpu, EqualsTheDefinition) {
@@ -43,8 +50,7 @@ TEST_F(QuantizeOnGpu, EqualsTheDefinition) {
           const auto want = block == 16 ? quantize_activations(type, first, c.m, c.k, c.ldx, global)
                                         : quantize_activations_mx(type, first, c.m, c.k, c.ldx);
           const std::int64_t scales = (c.k + block - 1) / block;
-          std::vector<std::uint8_t> atoms(static_cast<std::size_t>((c.m + 127) / 128 * sm1xx::k_atoms(scales) * sm1xx::atom_bytes));
-          sm1xx::swizzle_scales(want->scales.as<std::uint8_t>(), scales, c.m, scales, atoms.data());
+          const std::vector<std::uint8_t> atoms = atoms_of(want->scales.as<std::uint8_t>(), c.m, scales);
 
           const std::vector<float> factors{1.0f, 0.3f};
           const DeviceBuffer on_x = on_gpu(x), counter = on_gpu(std::vector<std::uint32_t>{0}), partial = poisoned(4 * 8 * 200),
@@ -83,8 +89,7 @@ TEST_F(QuantizeOnGpu, SwizzlesAndCopiesRows) {
     const std::int64_t n = 300;
     std::vector<std::uint8_t> from(static_cast<std::size_t>(n * s));
     for (auto& b : from) b = static_cast<std::uint8_t>(random());
-    std::vector<std::uint8_t> want(static_cast<std::size_t>((n + 127) / 128 * sm1xx::k_atoms(s) * sm1xx::atom_bytes));
-    sm1xx::swizzle_scales(from.data(), s, n, s, want.data());
+    const std::vector<std::uint8_t> want = atoms_of(from.data(), n, s);
     const DeviceBuffer source = on_gpu(from), to = poisoned(want.size()), rows = poisoned(static_cast<std::size_t>(n * 200));
     must(blockscaled::launch_swizzle(static_cast<const std::uint8_t*>(source.data()), s, n, s,
                                      static_cast<std::uint8_t*>(to.data()), nullptr));
