@@ -122,7 +122,7 @@ class Planner {
     if (at < whole.end()) plan_.skipped.push_back({file_of(tensor), tensor.offset + at, whole.end() - at});
   }
 
-  // What belongs to no layer: one unit each for now.
+  // What belongs to no layer: one unit each; sort() joins neighbours.
   void add_plain() {
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
       if (used_[t]) continue;

@@ -32,6 +32,8 @@
 // griddepcontrol.wait, nothing is written before it.
 //
 // Budget: 8 warps, 255 registers, 227 KB: the ring is middle_ring's (shape.h).
+//
+// One file of more than 600 lines: copies, arithmetic and the ends of segments share the registers of one class and its ring.
 #pragma once
 
 #include "kernels/cuda/parts/dequantize.cuh"
