@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/error.h"
 #include "base/try.h"
 #include "device/device.h"
 #include "kernels/cuda/cuda_kernels.h"
@@ -16,11 +15,6 @@ namespace swordfish::cuda {
 namespace {
 
 constexpr std::size_t kCounters = kWorkspaceCounters;  // a plan needs four bytes for each CTA, of which a GPU holds some hundred
-
-Result<const GpuInfo*> gpu_of(const Problem& p) {
-  if (p.described) return p.described;
-  return usable_gpu(p.device);
-}
 
 // All that a plan depends on.
 struct Key {
@@ -115,15 +109,7 @@ std::string common_can_run(const Problem& p, mma::DecodeChoice::Kernel kernel) {
 }
 
 Status launch(const Problem& p, const RunArgs& a, mma::DecodeChoice::Kernel kernel) {
-  if (p.described) return invalid_argument("the problem describes a GPU ({}): it can be planned, not run", p.described->name);
-  SF_ASSIGN(const GpuInfo* gpu, gpu_of(p));
-  const PackedView& w = *p.weight;
-  SF_TRY(check_on_device(p.device, {{"x", a.x},
-                                    {"y", a.y},
-                                    {"the bias", a.bias},
-                                    {"the workspace", a.workspace},
-                                    {"the packed weight", w.codes},
-                                    {"the packed weight's scales", w.scales}}));
+  SF_ASSIGN(const GpuInfo* gpu, gpu_to_run(p, a));
   mma::DecodeCall call;
   call.x = a.x;
   call.ldx = a.ldx;
@@ -138,7 +124,7 @@ Status launch(const Problem& p, const RunArgs& a, mma::DecodeChoice::Kernel kern
   call.dependent = a.dependent;
   const CurrentDevice current(p.device);
   SF_TRY(current.status());
-  return mma::launch_decode(w, planned(p, *gpu, kernel).plan, call);
+  return mma::launch_decode(*p.weight, planned(p, *gpu, kernel).plan, call);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "base/try.h"
 #include "device/device.h"
 #include "kernels/cuda/blockscaled/launch.h"
@@ -36,11 +35,6 @@ const Instance* find(Family family, bool grouped, const Problem& p, int arch) {
   return nullptr;
 }
 
-Result<const GpuInfo*> gpu_of(const Problem& p) {
-  if (p.described) return p.described;
-  return usable_gpu(p.device);
-}
-
 Jobs jobs_of(const Instance& instance, const Problem& p, int sms) {
   return make_jobs(*p.weight, std::max<std::int64_t>(p.m, 1), sms, instance.workspace(sms));
 }
@@ -57,7 +51,7 @@ template <Family family, bool grouped>
 std::string can_run(const Problem& p) {
   const PackedView& w = *p.weight;
   if (p.device.kind != Device::Kind::cuda) return "is a CUDA kernel; the problem is on " + to_string(p.device);
-  const Result<const GpuInfo*> gpu = gpu_of(p);
+  const Result<const GpuInfo*> gpu = cuda::gpu_of(p);
   if (!gpu.ok()) return "cannot run: " + gpu.status().message();
   if (w.layout != Layout::sm1xx_blockscaled_1)
     return fmt::format(
@@ -86,7 +80,7 @@ std::string can_run(const Problem& p) {
 
 template <Family family, bool grouped>
 Plan plan(const Problem& p) {
-  const GpuInfo& gpu = **gpu_of(p);
+  const GpuInfo& gpu = **cuda::gpu_of(p);
   const Jobs jobs = jobs_of(*find(family, grouped, p, gpu.arch), p, gpu.sms);
   Plan plan;
   plan.m = p.m;
@@ -102,15 +96,7 @@ Plan plan(const Problem& p) {
 
 template <Family family, bool grouped>
 Status launch(Context&, const Problem& p, const Plan&, const RunArgs& a) {
-  if (p.described) return invalid_argument("the problem describes a GPU ({}): it can be planned, not run", p.described->name);
-  SF_ASSIGN(const GpuInfo* gpu, gpu_of(p));
-  const PackedView& w = *p.weight;
-  SF_TRY(check_on_device(p.device, {{"x", a.x},
-                                    {"y", a.y},
-                                    {"the bias", a.bias},
-                                    {"the workspace", a.workspace},
-                                    {"the packed weight", w.codes},
-                                    {"the packed weight's scales", w.scales}}));
+  SF_ASSIGN(const GpuInfo* gpu, cuda::gpu_to_run(p, a));
   const Instance& instance = *find(family, grouped, p, gpu->arch);
   const CurrentDevice current(p.device);
   SF_TRY(current.status());
