@@ -1,7 +1,8 @@
 # The block-scaled GEMMs of CUTLASS (src/kernels/cuda/blockscaled/cutlass). Off by default: a unit takes minutes and 5 to 8 GB of memory
 # an architecture. Not run: no Blackwell GPU has been at hand;
 # MEASURED.md says which units have been compiled.
-#   SWORDFISH_BLOCKSCALED   ON compiles the family of each architecture in SWORDFISH_CUDA_ARCHS: 100a, 103a, 110a (tcgen05), 120a, 121a
+#   SWORDFISH_BLOCKSCALED   ON compiles the family of each architecture in SWORDFISH_CUDA_ARCHS: 100a, 100f, 103a, 110a (tcgen05), 120a,
+#                           120f, 121a (warp-level)
 #   SWORDFISH_CUTLASS       CUTLASS: the folder with include/cutlass; empty: the package nvidia-cutlass in build/venv
 # Their tests need CUTLASS's headers whether the kernels are built or not, so the folder is looked for in any case.
 option(SWORDFISH_BLOCKSCALED "Build CUTLASS's block-scaled GEMMs for the Blackwell architectures asked for" OFF)
@@ -23,8 +24,8 @@ macro(swordfish_blockscaled_units)
       message(FATAL_ERROR "Swordfish: SWORDFISH_BLOCKSCALED needs CUTLASS 4.2 or newer: run scripts/setup test, or set SWORDFISH_CUTLASS to "
                           "the folder that has include/cutlass")
     endif()
-    set(tcgen05_known 100a 103a 110a)
-    set(warp_known 120a 121a)
+    set(tcgen05_known 100a 100f 103a 110a)
+    set(warp_known 120a 120f 121a)
     foreach(family tcgen05 warp)
       set(archs ${SWORDFISH_CUDA_ARCHS})
       foreach(arch ${archs})
@@ -44,7 +45,7 @@ macro(swordfish_blockscaled_units)
       endif()
     endforeach()
     if(NOT blockscaled_defines)
-      message(FATAL_ERROR "Swordfish: SWORDFISH_BLOCKSCALED needs one of 100a, 103a, 110a, 120a, 121a in SWORDFISH_CUDA_ARCHS, which is "
+      message(FATAL_ERROR "Swordfish: SWORDFISH_BLOCKSCALED needs one of ${tcgen05_known} ${warp_known} in SWORDFISH_CUDA_ARCHS, which is "
                           "'${SWORDFISH_CUDA_ARCHS}'")
     endif()
   endif()

@@ -48,21 +48,21 @@ TEST(W4A4, SaysWhyItCannotRun) {
   EXPECT_THAT(reason(p, "sm80_mma_decode"), HasSubstr("chosen")) << "W4A16 is what a weight in mma64/1 gets, on Blackwell too";
   p.weight = &native.view;
   EXPECT_THAT(reason(p, "sm80_mma_decode"), HasSubstr("reads layout mma64/1"));
-  EXPECT_THAT(reason(p, "sm120_blockscaled"), HasSubstr("needs an sm_120 and 121; this GPU is an sm_100"));
+  EXPECT_THAT(reason(p, "sm120_blockscaled"), HasSubstr("needs an sm_120 or 121; this GPU is an sm_100"));
   p.described = &rtx;
-  EXPECT_THAT(reason(p, "sm100_blockscaled"), HasSubstr("needs an sm_100, 103 and 110; this GPU is an sm_120"));
+  EXPECT_THAT(reason(p, "sm100_blockscaled"), HasSubstr("needs an sm_100, 103 or 110; this GPU is an sm_120"));
   p.described = &h200;
   for (const auto row : kRows) EXPECT_THAT(reason(p, row), HasSubstr("In layout mma64/1 the weight runs as W4A16"));
   EXPECT_EQ(plan(p).status().code(), Code::unavailable);
   p.described = &b200;
-  EXPECT_THAT(reason(p, "sm100_blockscaled"), AnyOf(HasSubstr("chosen"), HasSubstr("SWORDFISH_BLOCKSCALED=ON and 100a")));
+  EXPECT_THAT(reason(p, "sm100_blockscaled"), AnyOf(HasSubstr("chosen"), HasSubstr("SWORDFISH_BLOCKSCALED=ON and 100f")));
   EXPECT_THAT(reason(p, "sm100_blockscaled_grouped"), HasSubstr("this weight has one global"));
   p.y_type = DType::f32;
   EXPECT_THAT(reason(p, "sm100_blockscaled"), HasSubstr("not f32"));
   p.y_type = DType::bf16;
   const PackedWeight parts = weight(128, 128, 16, Layout::sm1xx_blockscaled_1, {1, 1.25f});
   p.weight = &parts.view;
-  EXPECT_THAT(reason(p, "sm100_blockscaled_grouped"), AnyOf(HasSubstr("chosen"), HasSubstr("SWORDFISH_BLOCKSCALED=ON and 100a")));
+  EXPECT_THAT(reason(p, "sm100_blockscaled_grouped"), AnyOf(HasSubstr("chosen"), HasSubstr("SWORDFISH_BLOCKSCALED=ON and 100f")));
   p.has_bias = true;
   EXPECT_THAT(reason(p, "sm100_blockscaled_grouped"), HasSubstr("no bias"));
   for (const bool mx : {false, true}) {
@@ -73,9 +73,21 @@ TEST(W4A4, SaysWhyItCannotRun) {
     if (mx) {
       EXPECT_THAT(why, HasSubstr("not f16, for MXFP4"));
     } else {
-      EXPECT_THAT(why, AnyOf(HasSubstr("chosen"), HasSubstr("SWORDFISH_BLOCKSCALED=ON and 100a")));
+      EXPECT_THAT(why, AnyOf(HasSubstr("chosen"), HasSubstr("SWORDFISH_BLOCKSCALED=ON and 100f")));
     }
   }
+}
+
+TEST(W4A4, CodeForAFamilyServesItsArchitectures) {
+  using blockscaled::has_code;
+  for (const int arch : {100, 103, 110, 120, 121}) {
+    EXPECT_TRUE(has_code("100f 110a 120f", arch)) << arch;
+    EXPECT_FALSE(has_code("", arch)) << arch;
+    EXPECT_EQ(has_code("100a", arch), arch == 100) << arch;
+    EXPECT_EQ(has_code("103a 121a", arch), arch == 103 || arch == 121) << arch;
+    EXPECT_EQ(has_code("121f", arch), arch == 121) << "a family's code runs from its own architecture on";
+  }
+  EXPECT_FALSE(has_code("100f 120f", 90));
 }
 
 TEST(W4A4, RefusesShapesThatItsCopiesCannotRead) {

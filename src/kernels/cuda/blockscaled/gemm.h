@@ -37,18 +37,20 @@ struct Groups {
   int count = 0;
 };
 
-enum class Family : std::uint8_t { tcgen05, warp };  // sm_100a, 103a, 110a; sm_120a, 121a
+enum class Family : std::uint8_t { tcgen05, warp };  // sm_100, 103, 110; sm_120, 121
 struct Instance {
   Family family{};
   int block = 16;  // columns a scale: 16 NVFP4, 32 MXFP4
   DType y_type = DType::bf16;
-  std::string_view archs;  // with machine code: "100a 103a"
+  std::string_view archs;  // targets compiled for: "100f 110a"
   // Bytes of workspace for a launch on a GPU with `sms` multiprocessors, 256-byte aligned; of undefined content before and after.
   std::size_t (*workspace)(int sms) = nullptr;
   // One of the two is set. Launches on the current device; allocates nothing.
   Status (*launch)(const Gemm& gemm, int sms, int device, void* workspace, void* stream) = nullptr;
   Status (*launch_grouped)(const Groups& groups, int sms, int device, void* workspace, void* stream) = nullptr;
 };
+// Whether code for these targets runs on an architecture: an `a` runs on its own, an `f` on those of its family from its own on.
+bool has_code(std::string_view targets, int arch);
 // What this build holds; empty where it was configured without SWORDFISH_BLOCKSCALED.
 std::span<const Instance> instances();
 

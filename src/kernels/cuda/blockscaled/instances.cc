@@ -1,9 +1,22 @@
 // The list of block-scaled GEMMs in this build: the families that cmake/blockscaled.cmake compiled.
+#include <algorithm>
+#include <charconv>
 #include <vector>
 
 #include "kernels/cuda/blockscaled/cutlass/units.h"
 
 namespace swordfish::blockscaled {
+
+bool has_code(std::string_view targets, int arch) {
+  while (!targets.empty()) {
+    const std::string_view one = targets.substr(0, targets.find(' '));
+    int target = 0;
+    std::from_chars(one.data(), one.data() + one.size(), target);
+    if (target == arch || (one.ends_with('f') && target / 10 == arch / 10 && target < arch)) return true;
+    targets.remove_prefix(std::min(one.size() + 1, targets.size()));
+  }
+  return false;
+}
 
 std::span<const Instance> instances() {
   static const std::vector<Instance> all = [] {

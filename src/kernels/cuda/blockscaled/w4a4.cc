@@ -20,17 +20,16 @@ namespace {
 
 constexpr int kTile = 128;  // of every instance, in rows of x and of the weight
 
-const char* archs_of(Family family) { return family == Family::tcgen05 ? "sm_100, 103 and 110" : "sm_120 and 121"; }
+const char* archs_of(Family family) { return family == Family::tcgen05 ? "sm_100, 103 or 110" : "sm_120 or 121"; }
 bool has(Family family, int arch) {
   return family == Family::tcgen05 ? arch == 100 || arch == 103 || arch == 110 : arch == 120 || arch == 121;
 }
 
 // The instance for a problem on a GPU, or null.
 const Instance* find(Family family, bool grouped, const Problem& p, int arch) {
-  const std::string target = fmt::format("{}a", arch);
   for (const Instance& i : instances())
     if (i.family == family && i.block == p.weight->group_size && i.y_type == p.y_type && (i.launch_grouped != nullptr) == grouped &&
-        i.archs.find(target) != std::string_view::npos)
+        has_code(i.archs, arch))
       return &i;
   return nullptr;
 }
@@ -71,9 +70,11 @@ std::string can_run(const Problem& p) {
     if (grouped && p.y_type == DType::f16) return "writes bf16, not f16";
     if (w.group_size == 32 && p.y_type == DType::f16) return "writes bf16, not f16, for MXFP4";
     return fmt::format(
-        "has no machine code for sm_{0} in this build (configure with -DSWORDFISH_BLOCKSCALED=ON and {0}a in "
-        "SWORDFISH_CUDA_ARCHS)",
-        (*gpu)->arch);
+        "has no machine code for sm_{} in this build (configure with -DSWORDFISH_BLOCKSCALED=ON and {} in SWORDFISH_CUDA_ARCHS)",
+        (*gpu)->arch,
+        (*gpu)->arch == 110         ? "110a"
+        : family == Family::tcgen05 ? "100f"
+                                    : "120f");
   }
   return p.described ? std::string() : self_check(*instance, p.device.index, (*gpu)->sms);
 }

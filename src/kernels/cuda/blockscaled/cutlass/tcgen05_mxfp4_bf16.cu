@@ -1,4 +1,4 @@
-// tcgen05 (sm_100a, 103a, 110a), MXFP4 × MXFP4 → bf16.
+// tcgen05 (sm_100, 103, 110), MXFP4 × MXFP4 → bf16.
 #include "kernels/cuda/blockscaled/cutlass/dense.cuh"
 #include "kernels/cuda/blockscaled/cutlass/units.h"
 

@@ -1,4 +1,4 @@
-// tcgen05 (sm_100a, 103a, 110a), NVFP4 × NVFP4 → f16.
+// tcgen05 (sm_100, 103, 110), NVFP4 × NVFP4 → f16.
 #include "kernels/cuda/blockscaled/cutlass/dense.cuh"
 #include "kernels/cuda/blockscaled/cutlass/units.h"
 

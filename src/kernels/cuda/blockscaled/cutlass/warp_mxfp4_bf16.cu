@@ -1,4 +1,4 @@
-// warp-level block-scaled mma (sm_120a, 121a), MXFP4 × MXFP4 → bf16.
+// warp-level block-scaled mma (sm_120, 121), MXFP4 × MXFP4 → bf16.
 #include "kernels/cuda/blockscaled/cutlass/dense.cuh"
 #include "kernels/cuda/blockscaled/cutlass/units.h"
 

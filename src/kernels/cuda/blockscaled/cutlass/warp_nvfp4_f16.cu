@@ -1,4 +1,4 @@
-// warp-level block-scaled mma (sm_120a, 121a), NVFP4 × NVFP4 → f16.
+// warp-level block-scaled mma (sm_120, 121), NVFP4 × NVFP4 → f16.
 #include "kernels/cuda/blockscaled/cutlass/dense.cuh"
 #include "kernels/cuda/blockscaled/cutlass/units.h"
 
