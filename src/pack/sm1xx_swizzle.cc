@@ -1,9 +1,10 @@
 // Block scales to and from Sm1xx atoms: a transpose of 32-bit words, done in blocks that stream.
 //
 // The words of rows i, i+32, i+64, i+96 that belong to one atom are 16 neighbouring bytes there, so rows i … i+3 of the four row
-// groups give whole 64-byte lines of an atom, written past the caches: 128 rows of up to 1,792 bytes (a tile) become whole
-// atoms, and nothing is read in order to be overwritten. 128 source rows are more streams than a core follows by itself, so
-// each step prefetches its share of the next tile, row by row. Figures in MEASURED.md (bench/swizzle_bench.cc).
+// groups give whole 64-byte lines of an atom, written past the caches: nothing is read in order to be overwritten. A tile is eight
+// rows of each group, four runs of the source: while one is made, each step prefetches its share of the next, run by run, and the
+// lines that it needs itself two steps later, which L1 does not hold from tile to tile. Figures in MEASURED.md
+// (bench/swizzle_bench.cc).
 #include "pack/sm1xx_pack.h"
 
 #include <algorithm>
@@ -33,9 +34,9 @@ constexpr int kRows = HWY_MAX_BYTES >= 32 ? 2 : 1;
 using D = hn::FixedTag<std::uint32_t, 4 * kRows>;
 using D64 = hn::Repartition<std::uint64_t, D>;
 using V = hn::Vec<D>;
-// 1,792 bytes of a row: K = 28,672 of NVFP4 in one tile, and a tile with the one ahead of it still fit an L2 cache of 512 KiB.
-// Tiles of 256 to 1,024 bytes were up to 20 % slower on Zen 3.
-constexpr std::int64_t kTileQuads = 112;
+// Rows of each group in a tile. At S = 1,792 a tile and the one ahead take 114 KiB; all 32 rows at once were 1.8 times slower there
+// (Zen 3, an L2 of 512 KiB that others use too), columns cut instead of rows 2 times.
+constexpr int kTileRows = 8;
 
 HWY_INLINE V LoadRows(const std::uint8_t* row, std::ptrdiff_t stride) {
   const D d;
@@ -67,22 +68,23 @@ HWY_INLINE void SwizzleLines(const std::uint8_t* HWY_RESTRICT row, std::ptrdiff_
     for (int r = 0; r < 4 / kRows; ++r) hn::Stream(out[r][a], d, reinterpret_cast<std::uint32_t*>(to + 16 * kRows * r));
 }
 
-// 128 rows of 16·quads bytes. Prefetches go past the stripe, to the next one's first tile: a hint, no access.
+// 128 rows of 16·quads bytes. Prefetches go past a row's end and past the stripe, to the next one's first tile: hints, no accesses.
 void SwizzleStripe(const std::uint8_t* from, std::ptrdiff_t stride, std::int64_t quads, std::uint8_t* to) {
-  for (std::int64_t t0 = 0; t0 < quads; t0 += kTileQuads) {
-    const std::int64_t t1 = std::min(quads, t0 + kTileQuads);
-    const bool last = t1 == quads;
-    const std::uint8_t* ahead = last ? from + atom_n * stride : from + 16 * t1;
-    const std::int64_t width = 16 * std::min(last ? quads : quads - t1, kTileQuads);
+  for (int i0 = 0; i0 < 32; i0 += kTileRows) {
+    const std::uint8_t* ahead = i0 + kTileRows < 32 ? from + (i0 + kTileRows) * stride : from + atom_n * stride;
     std::int64_t column = 0;
-    for (std::int64_t q0 = t0; q0 < t1; q0 += 4) {
-      const std::int64_t q1 = std::min(t1, q0 + 4);
-      for (int i = 0; i < 32; i += 4) {
+    int row = 0;
+    for (std::int64_t q0 = 0; q0 < quads; q0 += 4) {
+      const std::int64_t q1 = std::min(quads, q0 + 4);
+      for (int i = i0; i < i0 + kTileRows; i += 4) {
         for (std::int64_t q = q0; q < q1; ++q) {
-          for (int line = 0; line < 4; ++line) {  // 16 rows × 16 bytes are read here: as much is fetched
+          for (int line = 0; line < 4; ++line) {  // 16 rows × 16 bytes are read here: as much is fetched, twice
+            hwy::Prefetch(from + (i + q - q0 + 32 * line) * stride + 16 * q0 + 64);
             hwy::Prefetch(ahead + column);
             column += 64;
-            if (column >= width) column = 0, ahead += stride;
+            if (column < 16 * quads) continue;
+            column = 0, ahead += stride;
+            if (++row % kTileRows == 0) ahead += (32 - kTileRows) * stride;
           }
           SwizzleLines(from + i * stride + 16 * q, stride, to + 4 * q * atom_bytes + 16 * i);
         }
