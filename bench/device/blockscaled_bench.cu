@@ -56,8 +56,7 @@ std::vector<T> host(const T* p, std::size_t count) {
 }
 
 void launch_swizzle(int unit, const cuda::SwizzleArgs& a) {
-  const auto kernel = unit == 16 ? cuda::swizzle_scales<16> : unit == 4 ? cuda::swizzle_scales<4> : cuda::swizzle_scales<1>;
-  CHECK(ptx::launch(kernel, cuda::swizzle_shape(a.n, a.s), nullptr, a));
+  CHECK(ptx::launch(unit == 4 ? cuda::swizzle_scales<4> : cuda::swizzle_scales<1>, cuda::swizzle_shape(a.n, a.s), nullptr, a));
 }
 template <Half type, int block>
 void launch_quantize(bool vector, const cuda::QuantizeArgs& a) {
@@ -74,20 +73,23 @@ void launch_amax(bool vector, const cuda::AmaxArgs& a) {
   CHECK(ptx::launch(vector ? cuda::activation_amax<type, true> : cuda::activation_amax<type, false>, shape, nullptr, a));
 }
 
-bool check_swizzle(int unit, std::int64_t n, std::int64_t s, std::int64_t stride) {
+// The first row at `lead` bytes from a multiple of 16.
+bool check_swizzle(int unit, std::int64_t n, std::int64_t s, std::int64_t stride, std::uint32_t lead = 0) {
   std::mt19937_64 random(static_cast<std::uint64_t>(n * 1000 + s));
-  std::vector<std::uint8_t> from(static_cast<std::size_t>(n * stride));
+  std::vector<std::uint8_t> from(lead + static_cast<std::size_t>((n - 1) * stride + s));
   for (auto& b : from) b = static_cast<std::uint8_t>(random());
   const std::int64_t atoms = sm1xx::k_atoms(s), bytes = (n + 127) / 128 * atoms * sm1xx::atom_bytes;
   std::vector<std::uint8_t> want(static_cast<std::size_t>(bytes), 0);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t c = 0; c < s; ++c)
-      want[static_cast<std::size_t>(sm1xx::scale_offset(i, c, atoms))] = from[static_cast<std::size_t>(i * stride + c)];
-  const cuda::SwizzleArgs a{device(from), stride, n, s, device<std::uint8_t>(want.size())};
+      want[static_cast<std::size_t>(sm1xx::scale_offset(i, c, atoms))] = from[static_cast<std::size_t>(lead + i * stride + c)];
+  std::uint8_t* const source = device(from);
+  const cuda::SwizzleArgs a{source + lead, stride, n, s, device<std::uint8_t>(want.size()), lead};
   launch_swizzle(unit, a);
   const bool equal = host(a.to, want.size()) == want;
-  std::printf("check swizzle unit %d n %lld s %lld: %s\n", unit, (long long)n, (long long)s, equal ? "equal" : "DIFFERS");
-  CHECK(cudaFree(const_cast<std::uint8_t*>(a.from)));
+  std::printf("check swizzle unit %d n %lld s %lld lead %u: %s\n", unit, (long long)n, (long long)s, lead,
+              equal ? "equal" : "DIFFERS");
+  CHECK(cudaFree(source));
   CHECK(cudaFree(a.to));
   return equal;
 }
@@ -211,10 +213,12 @@ class Results {
 
 int main(int argc, char** argv) {
   bool good = true;
-  for (const int unit : {16, 4, 1}) {
+  for (const int unit : {4, 1}) {
     good &= check_swizzle(unit, 128, 128, 128) && check_swizzle(unit, 1000, 256, 256) && check_swizzle(unit, 333, 276, 288);
-    if (unit < 16) good &= check_swizzle(unit, 2880, 180, 180) && check_swizzle(unit, 129, 91, 92);
-    if (unit < 4) good &= check_swizzle(unit, 2880, 90, 90) && check_swizzle(unit, 1, 1, 1);
+    good &= check_swizzle(unit, 2880, 180, 180, 4) && check_swizzle(unit, 129, 91, 92, 12);
+    good &= check_swizzle(unit, 257, 1796, 1796) && check_swizzle(unit, 640, 260, 264, 8);
+    if (unit < 4) good &= check_swizzle(unit, 2880, 90, 90, 3) && check_swizzle(unit, 1, 1, 1, 15);
+    if (unit < 4) good &= check_swizzle(unit, 300, 513, 515, 1) && check_swizzle(unit, 3, 2, 7);
   }
   for (const float given : {0.0f, 0.01f, -0.01f, -0x1p-90f, -0x1p117f}) {
     for (const bool vector : {true, false}) {
@@ -236,23 +240,29 @@ int main(int argc, char** argv) {
   Results results;
   const std::size_t half = std::size_t{1} << 30;
   std::uint8_t *from = device<std::uint8_t>(half), *to = device<std::uint8_t>(half);
-  for (const std::int64_t s : {128, 256, 448, 896, 180}) {
+  for (const std::int64_t s : {128, 256, 448, 896, 60, 180, 184, 308, 1796, 90, 45, 451}) {
     const std::int64_t n = (256 << 20) / s / 128 * 128;
-    const auto bytes = static_cast<std::size_t>(2 * n * s);
-    const int unit = s % 16 == 0 ? 16 : 4;
+    const auto bytes = static_cast<std::size_t>(n * (s + 4 * sm1xx::k_atoms(s)));
+    const int unit = s % 4 == 0 ? 4 : 1;
     const double seconds = time([&] { launch_swizzle(unit, {from, s, n, s, to}); }, 20);
     results.add("swizzle", n, s, bytes, seconds, copy_rate(from, to, bytes));
   }
 
   const std::int64_t most = std::int64_t{16384} * 16384;
-  std::vector<std::uint16_t> values(static_cast<std::size_t>(most));
-  std::mt19937_64 random(1);
-  std::normal_distribution<float> normal;
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = i < (1u << 20) ? f32_to_bf16(normal(random)) : values[i - (1u << 20)];
-  std::uint16_t* x = device(values);
+  std::uint16_t* x[2];  // as bf16, as f16
+  for (int type = 0; type < 2; ++type) {
+    std::vector<std::uint16_t> values(static_cast<std::size_t>(most));
+    std::mt19937_64 random(1);
+    std::normal_distribution<float> normal;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const float v = i < (1u << 20) ? normal(random) : 0;
+      values[i] = i >= (1u << 20) ? values[i - (1u << 20)] : type == 0 ? f32_to_bf16(v) : f32_to_f16(v);
+    }
+    x[type] = device(values);
+  }
   const ActivationScale scale = activation_scale(5.0f / 2688);
   float* global = device(std::vector<float>{scale.global, scale.inv, scale.c});
-  cuda::AmaxArgs amax{x, 0, 0, 0, device<std::uint32_t>(kAmaxCtas), device(std::vector<std::uint32_t>{0}), device<float>(3)};
+  cuda::AmaxArgs amax{x[0], 0, 0, 0, device<std::uint32_t>(kAmaxCtas), device(std::vector<std::uint32_t>{0}), device<float>(3)};
   struct Shape {
     std::int64_t m, k;
   };
@@ -262,9 +272,9 @@ int main(int argc, char** argv) {
     const auto bytes = static_cast<std::size_t>(m * k * 2 + m * k / 2 + (m + 127) / 128 * 128 * k / 16);
     const auto mx_bytes = bytes - static_cast<std::size_t>((m + 127) / 128 * 128 * k / 32);
     const double copy = copy_rate(from, to, bytes);
-    const cuda::QuantizeArgs a{x, m, k, k, global, from, to};
+    const cuda::QuantizeArgs a{x[0], m, k, k, global, from, to}, f16{x[1], m, k, k, global, from, to};
     results.add("nvfp4 bf16", m, k, bytes, time([&] { launch_quantize<Half::bf16, 16>(true, a); }, 20), copy);
-    results.add("nvfp4 f16", m, k, bytes, time([&] { launch_quantize<Half::f16, 16>(true, a); }, 20), copy);
+    results.add("nvfp4 f16", m, k, bytes, time([&] { launch_quantize<Half::f16, 16>(true, f16); }, 20), copy);
     results.add("mxfp4 bf16", m, k, mx_bytes, time([&] { launch_quantize<Half::bf16, 32>(true, a); }, 20), copy);
     amax.m = m, amax.k = k, amax.ldx = k;
     results.add("amax bf16", m, k, static_cast<std::size_t>(m * k * 2), time([&] { launch_amax<Half::bf16>(true, amax); }, 20),

@@ -250,32 +250,42 @@ TEST(QuantizeActivations, KernelsEqualTheDefinitionAtExtremeGlobals) {
     run_kernels<Half::bf16, 16, true>(random, 4, 128, 128, given);
 }
 
+// kUnit: what the rows are multiples of; the first one lies `lead` bytes behind a multiple of 16.
 template <int kUnit>
-void run_swizzle(std::mt19937_64& random, std::int64_t n, std::int64_t s, std::int64_t stride) {
-  std::vector<std::uint8_t> from(static_cast<std::size_t>((n - 1) * stride + s));
+void run_swizzle(std::mt19937_64& random, std::int64_t n, std::int64_t s, std::int64_t stride, std::uint32_t lead = 0) {
+  std::vector<std::uint8_t> from(lead + static_cast<std::size_t>((n - 1) * stride + s));
   for (auto& b : from) b = static_cast<std::uint8_t>(random() | 1);
   const auto bytes = static_cast<std::size_t>((n + 127) / 128 * sm1xx::k_atoms(s) * 512);
   emu::Memory memory;
-  const cuda::SwizzleArgs a{memory.constant<std::uint8_t>("from", from), stride, n, s, memory.array<std::uint8_t>("to", bytes)};
+  const cuda::SwizzleArgs a{
+      memory.constant<std::uint8_t>("from", from) + lead, stride, n, s, memory.array<std::uint8_t>("to", bytes), lead};
   const auto outcome = emu::launch(cuda::swizzle_shape(n, s), {.kernel = "swizzle_scales", .seed = random(), .resident_ctas = 2},
                                    [&] { cuda::swizzle_scales<kUnit>(a); });
   ASSERT_FALSE(outcome.fault) << outcome.fault->message();
   ASSERT_TRUE(memory.all_written(a.to, bytes));
   Buffer want(bytes);
-  sm1xx::swizzle_scales(from.data(), stride, n, s, want.as<std::uint8_t>());
+  sm1xx::swizzle_scales(from.data() + lead, stride, n, s, want.as<std::uint8_t>());
   const auto got = memory.read(a.to, bytes);
-  EXPECT_EQ(0, std::memcmp(got.data(), want.data(), bytes)) << n << " x " << s;
+  EXPECT_EQ(0, std::memcmp(got.data(), want.data(), bytes)) << n << " x " << s << " lead " << lead;
 }
 
 TEST(SwizzleKernel, EqualsTheTransform) {
   std::mt19937_64 random(4);
-  run_swizzle<16>(random, 128, 128, 128);
-  run_swizzle<16>(random, 300, 256, 272);
-  run_swizzle<16>(random, 1, 260, 272);
-  run_swizzle<4>(random, 129, 180, 180);
-  run_swizzle<4>(random, 50, 90, 92);
-  run_swizzle<1>(random, 129, 90, 90);
-  run_swizzle<1>(random, 7, 3, 5);
+  run_swizzle<4>(random, 128, 128, 128);
+  run_swizzle<4>(random, 300, 256, 272);
+  run_swizzle<4>(random, 1, 260, 272);
+  for (const std::uint32_t lead : {0, 4, 8, 12}) {
+    run_swizzle<4>(random, 129, 180, 180, lead);
+    run_swizzle<4>(random, 50, 90, 92, lead);
+  }
+  run_swizzle<4>(random, 300, 516, 520, 4);
+  run_swizzle<4>(random, 2, 4, 4);
+  for (const std::uint32_t lead : {0, 1, 6, 15}) {
+    run_swizzle<1>(random, 129, 90, 90, lead);
+    run_swizzle<1>(random, 7, 3, 5, lead);
+    run_swizzle<1>(random, 1, 1, 1, lead);
+  }
+  run_swizzle<1>(random, 200, 601, 603, 2);
 }
 
 }  // namespace

@@ -85,21 +85,21 @@ TEST_F(QuantizeOnGpu, EqualsTheDefinition) {
 
 TEST_F(QuantizeOnGpu, SwizzlesAndCopiesRows) {
   std::mt19937_64 random(std::random_device{}());
-  for (const std::int64_t s : {64, 180, 90}) {
+  for (const std::int64_t s : {64, 180, 90, 451}) {
     const std::int64_t n = 300;
     std::vector<std::uint8_t> from(static_cast<std::size_t>(n * s));
     for (auto& b : from) b = static_cast<std::uint8_t>(random());
     const std::vector<std::uint8_t> want = atoms_of(from.data(), n, s);
-    const DeviceBuffer source = on_gpu(from), to = poisoned(want.size()), rows = poisoned(static_cast<std::size_t>(n * 200));
+    const DeviceBuffer source = on_gpu(from), to = poisoned(want.size()), rows = poisoned(static_cast<std::size_t>(n * 500));
     must(blockscaled::launch_swizzle(static_cast<const std::uint8_t*>(source.data()), s, n, s,
                                      static_cast<std::uint8_t*>(to.data()), nullptr));
-    must(blockscaled::launch_copy_rows(rows.data(), 200, source.data(), s, s, n, nullptr));
+    must(blockscaled::launch_copy_rows(rows.data(), 500, source.data(), s, s, n, nullptr));
     must(synchronize(kGpu));
     EXPECT_EQ(read<std::uint8_t>(to), want);
     const auto copied = read<std::uint8_t>(rows);
     for (std::int64_t i = 0; i < n; ++i)
-      for (std::int64_t j = 0; j < 200; ++j)
-        ASSERT_EQ(copied[static_cast<std::size_t>(i * 200 + j)], j < s ? from[static_cast<std::size_t>(i * s + j)] : 0xff);
+      for (std::int64_t j = 0; j < 500; ++j)
+        ASSERT_EQ(copied[static_cast<std::size_t>(i * 500 + j)], j < s ? from[static_cast<std::size_t>(i * s + j)] : 0xff);
   }
 }
 

@@ -61,10 +61,10 @@ Status launch_quantize(const QuantizeCall& call) {
 
 Status launch_swizzle(const std::uint8_t* from, std::int64_t stride, std::int64_t n, std::int64_t s, std::uint8_t* to,
                       void* stream) {
-  const bool by_16 = aligned(from, 16) && stride % 16 == 0, by_4 = aligned(from, 4) && stride % 4 == 0;
-  const auto kernel = by_16 ? cuda::swizzle_scales<16> : by_4 ? cuda::swizzle_scales<4> : cuda::swizzle_scales<1>;
-  const cudaError_t e =
-      ptx::launch(kernel, cuda::swizzle_shape(n, s), static_cast<cudaStream_t>(stream), cuda::SwizzleArgs{from, stride, n, s, to});
+  const auto lead = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(from) % 16);
+  const auto kernel = lead % 4 == 0 && stride % 4 == 0 ? cuda::swizzle_scales<4> : cuda::swizzle_scales<1>;
+  const cudaError_t e = ptx::launch(kernel, cuda::swizzle_shape(n, s), static_cast<cudaStream_t>(stream),
+                                    cuda::SwizzleArgs{from, stride, n, s, to, lead});
   return e == cudaSuccess ? Status() : failed("swizzling scales", e);
 }
 

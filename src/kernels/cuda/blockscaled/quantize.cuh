@@ -2,19 +2,20 @@
 // quant/quantize_activation.h (NVFP4: 16 columns a scale, MXFP4: 32); activation_amax: the global of that definition, and the
 // alphas of a product; set_scales: the same for a global that is given. All but the last bound by memory.
 //
-// Partition. A lane takes one block of 16 (32) columns. A warp takes 4 blocks (one atom) of the 8 rows i, i+1 (+ 32j): it reads
-// whole 128-byte lines of x, writes whole 32-byte sectors of codes, and its 32 scale bytes are neighbours in the atom.
+// Partition. A lane takes one block of 16 (32) columns at a time. A warp takes 4 blocks (one atom) of the 8 rows i, i+1 (+ 32j): it
+// reads whole 128-byte lines of x, writes whole 32-byte sectors of codes, and its 32 scale bytes are neighbours in the atom.
 //
 //   lane = 16·(i % 2) + 4·j + block        scale byte: atom + 16·i + 4·j + block = (atom + 16·(i − i % 2)) + lane
 //
-// A CTA of 8 warps takes 8 neighbouring atoms of those 8 rows. Rows past m and blocks past k get scale 0 and no code.
+// NVFP4: it takes two such pairs of rows, i … i+3, all loads ahead of the arithmetic (one pair: 5–9 % slower on an H200). A CTA of
+// 8 warps takes 8 neighbouring atoms of those rows. Rows past m and blocks past k get scale 0 and no code.
 //
 // e2m1 without an instruction for it. With v = |x|·r the code is the least of round(2v), round(v) + 2, round(v/2) + 4 and 7: the
 // table is linear in steps of 1/2, 1 and 2 up to 2, 4 and 6, and even codes are even integers in all three. Each is one FMA onto
 // 2^23, where a float's last bit counts 1, so the product is rounded once. Comparisons and integer instructions run at half the
 // rate of FMAs on sm_90 and decide the speed: an element takes 3 FMAs, 2 minima and 2 others. The 7 matters only where v may reach
 // 7 (a saturated or subnormal scale), a branch for the whole block.
-// Budget: 256 threads; at most 32 registers (8 CTAs an SM: 64 KB in flight, MXFP4 128 KB).
+// Budget: 256 threads; 64 bytes in flight a thread.
 #pragma once
 
 #include "kernels/cuda/ptx/arith.h"
@@ -62,11 +63,12 @@ struct AmaxArgs {
 
 inline constexpr int kAmaxThreads = 256;
 
-// `block`: columns a scale, 16 or 32.
+// Pairs of rows i that a thread takes, of the 16 of a stripe. `block`: columns a scale, 16 or 32.
+constexpr std::uint32_t pairs_a_thread(int block) { return block == 16 ? 2 : 1; }
 inline ptx::LaunchShape quantize_shape(std::int64_t m, std::int64_t k, int block) {
   const std::int64_t columns = 8 * sm1xx::atom_s * block;  // of a CTA
   ptx::LaunchShape shape;
-  shape.grid_x = static_cast<std::uint32_t>((m + 127) / 128 * 16);  // pairs of rows i
+  shape.grid_x = static_cast<std::uint32_t>((m + 127) / 128) * (16 / pairs_a_thread(block));
   shape.grid_y = static_cast<std::uint32_t>((k + columns - 1) / columns);
   shape.threads = 256;
   return shape;
@@ -74,7 +76,7 @@ inline ptx::LaunchShape quantize_shape(std::int64_t m, std::int64_t k, int block
 
 // Infinity of a 16-bit type: magnitudes at or above it are not finite.
 template <ptx::Half type>
-SF_DEVICE std::uint32_t infinity_bits() {
+constexpr std::uint32_t infinity_bits() {
   return type == ptx::Half::bf16 ? 0x7f80u : 0x7c00u;
 }
 
@@ -113,89 +115,108 @@ SF_DEVICE std::uint32_t encode_e2m1(const std::uint32_t (&w)[4], float r) {
   return codes | (even >> 4 & 0x08080808u) | (odd & 0x80808080u);
 }
 
-// kVector: x is 16-byte aligned, ldx a multiple of 8, k of kBlock.
-template <ptx::Half type, int kBlock, bool kVector>
-SF_KERNEL void SF_LAUNCH_BOUNDS(256) quantize_fp4(const QuantizeArgs a) {
-  constexpr int kRuns = kBlock / 8;  // of 8 columns
-  const auto blocks = static_cast<std::uint32_t>((a.k + kBlock - 1) / kBlock), atoms = (blocks + 3) / 4;
-  const std::uint32_t thread = ptx::tid_x(), lane = thread % 32, pair = ptx::ctaid_x() % 16, stripe = ptx::ctaid_x() / 16;
-  const std::uint32_t atom = 8 * ptx::ctaid_y() + thread / 32, block = 4 * atom + lane % 4;
-  if (atom >= atoms) return;
-  const std::int64_t row = std::int64_t{128} * stripe + (2 * pair + lane / 16 + 32 * (lane / 4 % 4));
-  const bool inside = row < a.m && block < blocks;
-  const std::int64_t column = std::int64_t{kBlock} * block;
-
-  std::uint32_t w[kRuns][4] = {};
-  if (inside) {
-    const ptx::gptr<const std::uint16_t> x = a.x + row * a.ldx + column;
-    if constexpr (kVector) {
-      SF_UNROLL
-      for (int h = 0; h < kRuns; ++h) {
-        const ptx::U32x4 v = ptx::ld_nc<ptx::U32x4>(x + 8 * h);
-        w[h][0] = v.x, w[h][1] = v.y, w[h][2] = v.z, w[h][3] = v.w;
-      }
-    } else {
-      SF_UNROLL
-      for (int e = 0; e < kBlock; ++e) {
-        if (column + e < a.k) {
-          const std::uint16_t v = x[e];
-          w[e / 8][e % 8 / 2] |= std::uint32_t{v} << (16 * (e % 2));
-        }
-      }
+// One block of a row from `x`, of which `columns` are there; zero behind them. kVector: 16-byte loads. A block of 32 takes two
+// sectors, each in two loads: those go through L1 (5 % of MXFP4's time on an H200).
+template <int kBlock, bool kVector>
+SF_DEVICE void load_block(ptx::gptr<const std::uint16_t> x, std::int64_t columns, std::uint32_t (&w)[kBlock / 8][4]) {
+  if constexpr (kVector) {
+    SF_UNROLL
+    for (int h = 0; h < kBlock / 8; ++h) {
+      const ptx::U32x4 v = kBlock == 32 ? ptx::ld<ptx::U32x4>(x + 8 * h) : ptx::ld_nc<ptx::U32x4>(x + 8 * h);
+      w[h][0] = v.x, w[h][1] = v.y, w[h][2] = v.z, w[h][3] = v.w;
     }
-  }
-  std::uint32_t top = 0;
-  SF_UNROLL
-  for (int h = 0; h < kRuns; ++h) SF_UNROLL
-  for (int j = 0; j < 4; ++j) top = ptx::max_u16x2(top, w[h][j] & 0x7fff7fffu);
-  top = top >> 16 > (top & 0xffffu) ? top >> 16 : top & 0xffffu;
-
-  const float largest = ptx::to_f32<type>(top, 0);
-  const bool finite = top < infinity_bits<type>();
-  std::uint32_t scale = 0;
-  float r = 0;  // 0: all codes are 0
-  if constexpr (kBlock == 16) {
-    const float inv = a.scale[1], c = a.scale[2];
-    scale = finite ? e4m3_from_f32(ptx::min_f32(ptx::mul_f32(largest, c), 448.0f)) : 0x7f;
-    if (finite && scale != 0) r = ptx::div_f32(inv, e4m3_to_f32_positive(scale));
-  } else {
-    const std::uint32_t exponent = ptx::bits_as<std::uint32_t>(largest) >> 23;
-    scale = finite ? (exponent > 3 ? exponent - 2 : 1) : 0xff;
-    if (finite) r = ptx::bits_as<float>((254 - scale) << 23);
-  }
-  if (!inside) scale = 0;
-  a.scales[sm1xx::atom_bytes * (std::int64_t{stripe} * atoms + atom) + (32 * pair + lane)] = static_cast<std::uint8_t>(scale);
-  if (!inside) return;
-
-  std::uint32_t codes[kRuns] = {};
-  if (r != 0) {
-    if (ptx::mul_f32(largest, r) < 6.9f) {
-      SF_UNROLL
-      for (int h = 0; h < kRuns; ++h) codes[h] = encode_e2m1<type, false>(w[h], r);
-    } else {
-      SF_UNROLL
-      for (int h = 0; h < kRuns; ++h) codes[h] = encode_e2m1<type, true>(w[h], r);
-    }
-  }
-  const ptx::gptr<std::uint8_t> to = a.codes + row * ((a.k + 1) / 2) + column / 2;
-  if constexpr (kVector && kBlock == 16) {
-    ptx::st(to, ptx::U32x2{codes[0], codes[1]});
-  } else if constexpr (kVector) {
-    ptx::st(to, ptx::U32x4{codes[0], codes[1], codes[2], codes[3]});
   } else {
     SF_UNROLL
-    for (int b = 0; b < kBlock / 2; ++b)
-      if (column + 2 * b < a.k) to[b] = static_cast<std::uint8_t>(codes[b / 4] >> (8 * (b % 4)));
+    for (int e = 0; e < kBlock; ++e) {
+      if (e < columns) {
+        const std::uint16_t v = x[e];
+        w[e / 8][e % 8 / 2] |= std::uint32_t{v} << (16 * (e % 2));
+      }
+    }
   }
 }
 
-// The largest finite magnitude of two elements and `top`, as bits.
+// A block's scale byte, and what its elements are multiplied by; 0: all codes are 0.
+struct BlockScale {
+  std::uint32_t byte = 0;
+  float r = 0;
+};
+template <ptx::Half type, int kBlock>
+SF_DEVICE BlockScale block_scale(std::uint32_t top, float largest, float inv, float c) {
+  const bool finite = top < infinity_bits<type>();
+  BlockScale scale;
+  if constexpr (kBlock == 16) {
+    scale.byte = finite ? e4m3_from_f32(ptx::min_f32(ptx::mul_f32(largest, c), 448.0f)) : 0x7f;
+    if (finite && scale.byte != 0) scale.r = ptx::div_f32(inv, e4m3_to_f32_positive(scale.byte));
+  } else {
+    const std::uint32_t exponent = ptx::bits_as<std::uint32_t>(largest) >> 23;
+    scale.byte = finite ? (exponent > 3 ? exponent - 2 : 1) : 0xff;
+    if (finite) scale.r = ptx::bits_as<float>((254 - scale.byte) << 23);
+  }
+  return scale;
+}
+
+// kVector: x is 16-byte aligned, ldx a multiple of 8, k of kBlock.
+template <ptx::Half type, int kBlock, bool kVector>
+SF_KERNEL void SF_LAUNCH_BOUNDS(256, 6) quantize_fp4(const QuantizeArgs a) {
+  constexpr int kRuns = kBlock / 8;  // of 8 columns
+  constexpr std::uint32_t kPairs = pairs_a_thread(kBlock), kSteps = 16 / kPairs;
+  const auto blocks = static_cast<std::uint32_t>((a.k + kBlock - 1) / kBlock), atoms = (blocks + 3) / 4;
+  const std::uint32_t thread = ptx::tid_x(), lane = thread % 32, stripe = ptx::ctaid_x() / kSteps;
+  const std::uint32_t pair = kPairs * (ptx::ctaid_x() % kSteps);
+  const std::uint32_t atom = 8 * ptx::ctaid_y() + thread / 32, block = 4 * atom + lane % 4;
+  if (atom >= atoms) return;
+  const std::int64_t row = std::int64_t{128} * stripe + (2 * pair + lane / 16 + 32 * (lane / 4 % 4));
+  const std::int64_t column = std::int64_t{kBlock} * block;
+  const auto inside = [&](std::uint32_t p) { return row + 2 * p < a.m && block < blocks; };
+
+  std::uint32_t w[kPairs][kRuns][4] = {};
+  SF_UNROLL
+  for (std::uint32_t p = 0; p < kPairs; ++p)
+    if (inside(p)) load_block<kBlock, kVector>(a.x + (row + 2 * p) * a.ldx + column, a.k - column, w[p]);
+  float inv = 0, c = 0;
+  if constexpr (kBlock == 16) inv = a.scale[1], c = a.scale[2];
+
+  SF_UNROLL
+  for (std::uint32_t p = 0; p < kPairs; ++p) {
+    std::uint32_t top = 0;
+    SF_UNROLL
+    for (int h = 0; h < kRuns; ++h) SF_UNROLL
+    for (int j = 0; j < 4; ++j) top = ptx::max_u16x2(top, w[p][h][j] & 0x7fff7fffu);
+    top = top >> 16 > (top & 0xffffu) ? top >> 16 : top & 0xffffu;
+    const float largest = ptx::to_f32<type>(top, 0);
+    const BlockScale scale = block_scale<type, kBlock>(top, largest, inv, c);
+    a.scales[sm1xx::atom_bytes * (std::int64_t{stripe} * atoms + atom) + (32 * (pair + p) + lane)] =
+        static_cast<std::uint8_t>(inside(p) ? scale.byte : 0);
+    if (!inside(p)) continue;
+
+    std::uint32_t codes[kRuns] = {};
+    if (scale.r != 0) {
+      if (ptx::mul_f32(largest, scale.r) < 6.9f) {
+        SF_UNROLL
+        for (int h = 0; h < kRuns; ++h) codes[h] = encode_e2m1<type, false>(w[p][h], scale.r);
+      } else {
+        SF_UNROLL
+        for (int h = 0; h < kRuns; ++h) codes[h] = encode_e2m1<type, true>(w[p][h], scale.r);
+      }
+    }
+    const ptx::gptr<std::uint8_t> to = a.codes + (row + 2 * p) * ((a.k + 1) / 2) + column / 2;
+    if constexpr (kVector && kBlock == 16) {
+      ptx::st(to, ptx::U32x2{codes[0], codes[1]});
+    } else if constexpr (kVector) {
+      ptx::st(to, ptx::U32x4{codes[0], codes[1], codes[2], codes[3]});
+    } else {
+      SF_UNROLL
+      for (int b = 0; b < kBlock / 2; ++b)
+        if (column + 2 * b < a.k) to[b] = static_cast<std::uint8_t>(codes[b / 4] >> (8 * (b % 4)));
+    }
+  }
+}
+
+// Magnitudes for a maximum of finite ones: moved so that the others fall below zero as 16-bit numbers with a sign.
 template <ptx::Half type>
-SF_DEVICE std::uint32_t finite_max(std::uint32_t top, std::uint32_t pair) {
-  const std::uint32_t low = pair & 0x7fffu, high = pair >> 16 & 0x7fffu;
-  if (low < infinity_bits<type>() && low > top) top = low;
-  if (high < infinity_bits<type>() && high > top) top = high;
-  return top;
+SF_DEVICE std::uint32_t moved(std::uint32_t pair) {
+  return (pair & 0x7fff7fffu) + (0x8000u - infinity_bits<type>()) * 0x10001u;
 }
 
 // The largest of the CTA, in every thread of warp 0.
@@ -234,25 +255,23 @@ SF_KERNEL void SF_LAUNCH_BOUNDS(kAmaxThreads) activation_amax(const AmaxArgs a) 
   auto cursor = ptx::dyn_smem();
   const auto scratch = ptx::carve<std::uint32_t>(cursor, kAmaxThreads / 32 + 1);
   const std::uint32_t thread = ptx::tid_x();
-  const std::int64_t chunks = (a.k + 2047) / 2048, work = a.m * chunks;
-  std::uint32_t top = 0;
-  for (std::int64_t item = ptx::ctaid_x(); item < work; item += ptx::nctaid_x()) {
-    const std::int64_t column = item % chunks * 2048 + 8 * thread;
-    const ptx::gptr<const std::uint16_t> x = a.x + item / chunks * a.ldx + column;
-    if constexpr (kVector) {
-      if (column < a.k) {
-        const ptx::U32x4 v = ptx::ld_nc<ptx::U32x4>(x);
-        top = finite_max<type>(finite_max<type>(finite_max<type>(finite_max<type>(top, v.x), v.y), v.z), v.w);
-      }
-    } else {
-      for (int e = 0; e < 8; ++e) {
-        if (column + e < a.k) {
-          const std::uint16_t v = x[e];
-          top = finite_max<type>(top, v);
-        }
-      }
+  const std::int64_t chunks = (a.k + 2047) / 2048, step_rows = ptx::nctaid_x() / chunks, step_chunks = ptx::nctaid_x() % chunks;
+  std::int64_t row = ptx::ctaid_x() / chunks, chunk = ptx::ctaid_x() % chunks;
+  constexpr std::uint32_t kMove = 0x8000u - infinity_bits<type>();
+  std::uint32_t tops = kMove * 0x10001u;
+  while (row < a.m) {
+    std::uint32_t w[2][1][4] = {};
+    SF_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t column = chunk * 2048 + 8 * thread;
+      if (row < a.m && column < a.k) load_block<8, kVector>(a.x + row * a.ldx + column, a.k - column, w[i]);
+      row += step_rows, chunk += step_chunks;
+      if (chunk >= chunks) chunk -= chunks, ++row;
     }
+    SF_UNROLL
+    for (int i = 0; i < 8; ++i) tops = ptx::max_s16x2(tops, moved<type>(w[i / 4][0][i % 4]));
   }
+  std::uint32_t top = (tops >> 16 > (tops & 0xffffu) ? tops >> 16 : tops & 0xffffu) - kMove;
   top = cta_max(top, scratch);
   if (thread == 0) {
     ptx::st_relaxed(a.partial + ptx::ctaid_x(), top);

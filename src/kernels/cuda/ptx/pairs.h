@@ -39,4 +39,14 @@ SF_DEVICE std::uint32_t max_u16x2(std::uint32_t a, std::uint32_t b) {
 #endif
 }
 
+// max.s16x2 (PTX ISA, "Integer Arithmetic Instructions: max"; one instruction from sm_90).
+SF_DEVICE std::uint32_t max_s16x2(std::uint32_t a, std::uint32_t b) {
+#if SF_ON_DEVICE
+  return __vmaxs2(a, b);
+#else
+  constexpr std::uint32_t kSigns = 0x80008000u;  // order as unsigned numbers
+  return max_u16x2(a ^ kSigns, b ^ kSigns) ^ kSigns;
+#endif
+}
+
 }  // namespace swordfish::ptx
