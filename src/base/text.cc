@@ -1,10 +1,11 @@
-// Escaping, ASCII case and shapes for messages and comparisons.
+// Escaping, ASCII case, suffixes and shapes, for messages and comparisons.
 #include "base/text.h"
 
 #include <fmt/format.h>
 #include <simdjson.h>
 
 #include <algorithm>
+#include <system_error>
 
 namespace swordfish {
 namespace {
@@ -41,5 +42,20 @@ bool ascii_iequals(std::string_view a, std::string_view b) {
 }
 
 std::string shape_text(std::span<const std::int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+bool strip_suffix(std::string& text, std::string_view suffix) {
+  if (!text.ends_with(suffix)) return false;
+  text.resize(text.size() - suffix.size());
+  return true;
+}
+
+std::string_view before_suffix(std::string_view text, std::span<const std::string_view> suffixes) {
+  for (const std::string_view suffix : suffixes) {
+    if (text.ends_with(suffix)) return text.substr(0, text.size() - suffix.size());
+  }
+  return {};
+}
+
+std::string errno_text(int error) { return std::generic_category().message(error); }
 
 }  // namespace swordfish

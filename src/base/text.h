@@ -1,4 +1,4 @@
-// Small text helpers for names that come from files: escaping for messages, ASCII case, shapes.
+// Small text helpers: names that come from files (escaping for messages, ASCII case, suffixes), shapes, errors of the system.
 #pragma once
 
 #include <cstdint>
@@ -16,5 +16,11 @@ std::string ascii_lower(std::string_view text);
 bool ascii_iequals(std::string_view a, std::string_view b);
 // "[128, 64]"; a scalar is "[]".
 std::string shape_text(std::span<const std::int64_t> shape);
+// Takes `suffix` off the end of `text`; false, and nothing done, if it does not end so.
+bool strip_suffix(std::string& text, std::string_view suffix);
+// `text` without the first of `suffixes` that it ends with; empty if it ends with none.
+std::string_view before_suffix(std::string_view text, std::span<const std::string_view> suffixes);
+// What the system says of an errno value.
+std::string errno_text(int error);
 
 }  // namespace swordfish

@@ -24,10 +24,11 @@
 namespace swordfish {
 namespace {
 
-constexpr std::int64_t kMaxDim = std::numeric_limits<std::int32_t>::max() / 8;
+constexpr std::array<std::string_view, 3> kAwqLeaves = {".qweight", ".qzeros", ".scales"};  // make a module a quantized one
+constexpr std::int64_t kMaxAwqDim = std::numeric_limits<std::int32_t>::max() / 8;
 constexpr std::uint8_t kSymmetric = 8;
 
-struct Loader {
+struct AwqLoader {
   std::shared_ptr<const Container> container;
   LayerInfo info;
   Tensor qweight, scales;
@@ -97,7 +98,7 @@ Result<bool> needs_zeros(const Config& config) {
   return sym && !sym->value;
 }
 
-struct Reader {
+struct AwqReader {
   FormatContext& context;
   const Container& container;
   const GptqRules& rules;
@@ -125,7 +126,7 @@ struct Reader {
     SF_TRY(require_type(container, *qweight, {DType::i32}));
     SF_TRY(require_type(container, *scales, {DType::f16, DType::bf16}));
     const auto& shape = qweight->shape;
-    if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1 || shape[0] > kMaxDim || shape[1] > kMaxDim) {
+    if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1 || shape[0] > kMaxAwqDim || shape[1] > kMaxAwqDim) {
       return malformed("{}: tensor '{}': wrong shape: expected [K, N/8], found {}", container.path_of(*qweight), printable(leaf[0]),
                        shape_text(shape));
     }
@@ -161,18 +162,11 @@ struct Reader {
       info.tensors.push_back(tensor->name);
       info.bytes += tensor->bytes;
     }
-    Loader loader{context.container, info, *qweight, *scales, qzeros ? std::optional<Tensor>(*qzeros) : std::nullopt,
-                  !zeros_needed};
+    AwqLoader loader{context.container, info, *qweight, *scales, qzeros ? std::optional<Tensor>(*qzeros) : std::nullopt,
+                     !zeros_needed};
     return FormatLayer{std::move(info), std::move(loader)};
   }
 };
-
-std::string_view module_of(std::string_view tensor) {
-  for (const std::string_view leaf : {".qweight", ".qzeros", ".scales"}) {
-    if (tensor.ends_with(leaf)) return tensor.substr(0, tensor.size() - leaf.size());
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -184,13 +178,13 @@ Status open_awq(FormatContext& context) {
   SF_ASSIGN(const GptqRules rules, GptqRules::read(config, {4}));
   SF_ASSIGN(const std::vector<std::string> excluded, excluded_modules(config));
   SF_ASSIGN(const bool zeros_needed, needs_zeros(config));
-  const Reader reader{context, container, rules, excluded, zeros_needed};
+  const AwqReader reader{context, container, rules, excluded, zeros_needed};
 
   Status first;  // a module that is refused does not hide the others
   std::vector<std::string> modules;
   std::set<std::string_view> seen;
   for (const Tensor& tensor : container.tensors) {
-    const std::string_view module = module_of(tensor.name);
+    const std::string_view module = before_suffix(tensor.name, kAwqLeaves);
     if (module.empty() || !seen.insert(module).second) continue;
     modules.emplace_back(module);
     Result<FormatLayer> layer = reader.layer(modules.back());

@@ -34,18 +34,11 @@
 namespace swordfish {
 namespace {
 
-constexpr std::int64_t kMaxDim = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxCtDim = std::numeric_limits<std::int32_t>::max();
 constexpr std::array<std::string_view, 6> kMarkers = {".weight_packed",     ".weight_scale", ".weight_shape",
                                                       ".weight_zero_point", ".weight_g_idx", ".weight_global_scale"};
 
-std::string_view module_of(std::string_view tensor) {
-  for (const std::string_view leaf : kMarkers) {
-    if (tensor.ends_with(leaf)) return tensor.substr(0, tensor.size() - leaf.size());
-  }
-  return {};
-}
-
-struct Reader {
+struct CtReader {
   FormatContext& context;
   const Container& container;
   const CtConfig& rules;
@@ -96,9 +89,9 @@ struct Reader {
     info.weight_name = module + ".weight";
     info.scheme = "compressed-tensors " + scheme.format_name;
     info.act_order = scheme.act_order;
-    if (info.n < 1 || info.k < 1 || info.n > kMaxDim || info.k > kMaxDim) {
+    if (info.n < 1 || info.k < 1 || info.n > kMaxCtDim || info.k > kMaxCtDim) {
       return malformed("{}: module '{}': wrong shape [{}, {}]: expected N and K within 1..{}", container.path_of(*any(module)),
-                       printable(module), info.n, info.k, kMaxDim);
+                       printable(module), info.n, info.k, kMaxCtDim);
     }
     info.group_size = scheme.strategy == CtStrategy::group ? scheme.group_size : info.k;
     if (info.k % info.group_size != 0) {
@@ -164,7 +157,7 @@ struct Reader {
     SF_TRY(leading_shape(*packed, fmt::format("[N, ceil(K/{})]", per_word), info, words));
     SF_ASSIGN(std::vector<std::int64_t> stated, read_shape(*shape, static_cast<std::int64_t>(packed->shape.size())));
     info.k = stated.back();
-    const bool width_fits = info.k >= 1 && info.k <= kMaxDim && (info.k + per_word - 1) / per_word == words;
+    const bool width_fits = info.k >= 1 && info.k <= kMaxCtDim && (info.k + per_word - 1) / per_word == words;
     const std::vector<std::int64_t> front(packed->shape.begin(), packed->shape.end() - 1);
     const std::string stated_text = shape_text(stated);
     stated.pop_back();
@@ -255,7 +248,7 @@ struct Reader {
               : require_type(container, *m.scales, {DType::u8, DType::f8_e8m0}));
     std::int64_t half = 0;
     SF_TRY(leading_shape(*m.codes, "[N, K/2]", m.info, half));
-    m.info.k = half > kMaxDim ? 0 : 2 * half;
+    m.info.k = half > kMaxCtDim ? 0 : 2 * half;
     SF_TRY(finish_info(m.info, module, scheme));
     SF_TRY(require_shape(container, *m.scales, with_experts(m.info, {m.info.n, m.info.k / scheme.group_size}),
                          fmt::format("[N, K/{}]", scheme.group_size)));
@@ -298,11 +291,11 @@ struct Reader {
 
 Status open_compressed_tensors(FormatContext& context) {
   SF_ASSIGN(const CtConfig rules, CtConfig::read(*context.config));
-  const Reader reader{context, *context.container, rules};
+  const CtReader reader{context, *context.container, rules};
   Status first;  // a module that is refused does not hide the others
   std::set<std::string_view> modules;
   for (const Tensor& tensor : context.container->tensors) {
-    const std::string_view module = module_of(tensor.name);
+    const std::string_view module = before_suffix(tensor.name, kMarkers);
     if (module.empty() || !modules.insert(module).second) continue;
     Result<FormatLayer> layer = reader.layer(std::string(module));
     if (layer.ok()) {

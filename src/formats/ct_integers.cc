@@ -15,7 +15,7 @@
 namespace swordfish {
 namespace {
 
-struct Loader {
+struct CtIntegerLoader {
   const CtIntegers& layer;
   const Container& container;
   const LayerInfo& info;
@@ -155,7 +155,7 @@ struct Loader {
 Result<QuantTensor> load_ct_integers(const CtIntegers& layer, std::int64_t expert) {
   const std::int64_t experts = std::max<std::int64_t>(1, layer.info.experts);
   if (expert < 0 || expert >= experts) return invalid_argument("{}: expert {} of {}", printable(layer.info.name), expert, experts);
-  return Loader{layer, *layer.container, layer.info, expert, layer.scheme.bits, 1 << (layer.scheme.bits - 1)}.load();
+  return CtIntegerLoader{layer, *layer.container, layer.info, expert, layer.scheme.bits, 1 << (layer.scheme.bits - 1)}.load();
 }
 
 }  // namespace swordfish

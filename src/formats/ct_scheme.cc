@@ -15,7 +15,7 @@ namespace {
 
 using simdjson::dom::element;
 
-constexpr std::string_view kFormats =
+constexpr std::string_view kCtFormats =
     "pack-quantized, int-quantized, naive-quantized (integers), nvfp4-pack-quantized, mxfp4-pack-quantized";
 // The reference refuses any other key in "weights".
 constexpr std::array<std::string_view, 12> kWeightKeys = {
@@ -49,7 +49,7 @@ Result<CtFormat> parse_format(std::string_view text, std::string_view at) {
   if (lower == "int-quantized" || lower == "naive-quantized") return CtFormat::integer;
   if (lower == "nvfp4-pack-quantized") return CtFormat::nvfp4;
   if (lower == "mxfp4-pack-quantized") return CtFormat::mxfp4;
-  return unsupported("{}: format '{}' is not supported; supported: {}", at, printable(text), kFormats);
+  return unsupported("{}: format '{}' is not supported; supported: {}", at, printable(text), kCtFormats);
 }
 
 Status check_keys(const element& weights, const std::string& at) {

@@ -12,7 +12,7 @@ namespace swordfish {
 namespace {
 
 // Tensors by value, so that a layer does not depend on where the container keeps them.
-struct Loader {
+struct Fp4Loader {
   std::shared_ptr<const Container> container;
   LayerInfo info;
   Tensor codes, scales;
@@ -74,14 +74,14 @@ FormatLayer fp4_layer(std::shared_ptr<const Container> container, Fp4Matrix matr
     info.tensors.push_back(bias->name);
     info.bytes += bias->bytes;
   }
-  Loader loader{std::move(container),
-                info,
-                *matrix.codes,
-                *matrix.scales,
-                matrix.global ? std::optional<Tensor>(*matrix.global) : std::nullopt,
-                matrix.global_op,
-                matrix.scale_type,
-                matrix.transposed};
+  Fp4Loader loader{std::move(container),
+                   info,
+                   *matrix.codes,
+                   *matrix.scales,
+                   matrix.global ? std::optional<Tensor>(*matrix.global) : std::nullopt,
+                   matrix.global_op,
+                   matrix.scale_type,
+                   matrix.transposed};
   return {std::move(info), std::move(loader)};
 }
 

@@ -80,7 +80,7 @@ void expand_k6(const std::byte* block, float* scales) {
 }
 
 // Everything a layer needs to be read, by value.
-struct Loader {
+struct GgufLoader {
   std::shared_ptr<const Container> container;
   LayerInfo info;
   Tensor tensor;
@@ -215,8 +215,9 @@ Status add_layer(FormatContext& context, const Tensor& tensor, const BlockRule& 
   }
   info.has_global = global != nullptr;
   if (bias != nullptr) info.bias = bias->name;
-  Loader loader{context.container,  info, tensor, global ? std::optional<Tensor>(*global) : std::nullopt, rule, type.block_bytes,
-                type.block_elements};
+  GgufLoader loader{
+      context.container,  info, tensor, global ? std::optional<Tensor>(*global) : std::nullopt, rule, type.block_bytes,
+      type.block_elements};
   context.layers.push_back({std::move(info), std::move(loader)});
   return {};
 }

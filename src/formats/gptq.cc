@@ -28,11 +28,13 @@
 namespace swordfish {
 namespace {
 
-constexpr std::string_view kFormats = "gptq, gptq_v2, gptq_p";
+constexpr std::string_view kGptqFormats = "gptq, gptq_v2, gptq_p";
+// A tensor with such a name makes its module a quantized one.
+constexpr std::array<std::string_view, 4> kGptqLeaves = {".qweight", ".qzeros", ".scales", ".g_idx"};
 constexpr std::int64_t kMaxK = std::numeric_limits<std::int32_t>::max();
 
 // Tensors by value, so that a layer does not depend on where the container keeps them.
-struct Loader {
+struct GptqLoader {
   std::shared_ptr<const Container> container;
   LayerInfo info;
   int bits;
@@ -120,7 +122,7 @@ Result<GptqVersion> read_version(const Config& config) {
   const std::string value = format ? ascii_lower(format->value) : "gptq";
   if (value == "gptq") return GptqVersion::v1;
   if (value == "gptq_v2" || value == "gptq_p") return GptqVersion::v2;
-  return unsupported("{}: checkpoint_format '{}' is not supported; supported: {}", format->where, printable(value), kFormats);
+  return unsupported("{}: checkpoint_format '{}' is not supported; supported: {}", format->where, printable(value), kGptqFormats);
 }
 
 // Writers that subtract 0x11111111 from whole words: GPTQModel, by meta.quantizer, and auto-round, by its method or version key.
@@ -137,7 +139,7 @@ Result<bool> is_word_wise(const Config& config) {
          text.find("auto_round") != std::string::npos;
 }
 
-struct Reader {
+struct GptqReader {
   FormatContext& context;
   const Container& container;
   const GptqRules& rules;
@@ -186,14 +188,14 @@ struct Reader {
     SF_TRY(add_bias(info));
     GptqZeroRule zeros = zero_rule;
     zeros.sym = params.sym;
-    Loader loader{context.container,
-                  info,
-                  static_cast<int>(params.bits),
-                  zeros,
-                  qweight,
-                  qzeros,
-                  scales,
-                  g_idx ? std::optional<Tensor>(*g_idx) : std::nullopt};
+    GptqLoader loader{context.container,
+                      info,
+                      static_cast<int>(params.bits),
+                      zeros,
+                      qweight,
+                      qzeros,
+                      scales,
+                      g_idx ? std::optional<Tensor>(*g_idx) : std::nullopt};
     return FormatLayer{std::move(info), std::move(loader)};
   }
 
@@ -225,21 +227,13 @@ struct Reader {
   }
 };
 
-// The module that `tensor` makes a quantized one, or nothing.
-std::string_view module_of(std::string_view tensor) {
-  for (const std::string_view leaf : {".qweight", ".qzeros", ".scales", ".g_idx"}) {
-    if (tensor.ends_with(leaf)) return tensor.substr(0, tensor.size() - leaf.size());
-  }
-  return {};
-}
-
 // Tensors of relatives that the configuration failed to mention (rows 23 and 31).
 Status check_foreign(const Container& container) {
   for (const Tensor& tensor : container.tensors) {
     const std::string_view name = tensor.name;
     if (name.ends_with(".B_24") || name.ends_with(".B_meta")) {
       return unsupported("{}: tensor '{}': 2:4 sparse weights (gptq_marlin_24) are not supported; supported: {}",
-                         container.path_of(tensor), printable(name), kFormats);
+                         container.path_of(tensor), printable(name), kGptqFormats);
     }
     if (name.find(".lora_A") != std::string_view::npos || name.find(".eora") != std::string_view::npos) {
       return unsupported("{}: tensor '{}': low-rank side tensors (adapter, EoRA) are not supported", container.path_of(tensor),
@@ -259,13 +253,13 @@ Status open_gptq(FormatContext& context) {
   SF_TRY(check_foreign(container));
   SF_ASSIGN(const GptqRules rules, GptqRules::read(config, {4, 8}));
   SF_ASSIGN(const bool word_wise, is_word_wise(config));
-  const Reader reader{context, container, rules, {version, word_wise, std::nullopt, context.options.gptq_v1_zeros}};
+  const GptqReader reader{context, container, rules, {version, word_wise, std::nullopt, context.options.gptq_v1_zeros}};
 
   Status first;  // a module that is refused does not hide the others
   std::vector<std::string> modules;
   std::set<std::string_view> seen;
   for (const Tensor& tensor : container.tensors) {
-    const std::string_view module = module_of(tensor.name);
+    const std::string_view module = before_suffix(tensor.name, kGptqLeaves);
     if (module.empty() || !seen.insert(module).second) continue;
     modules.emplace_back(module);
     Result<FormatLayer> layer = reader.layer(modules.back());

@@ -266,12 +266,6 @@ Result<FormatLayer> stacked_layer(const FormatContext& context, const Rules& rul
   return fp4_layer(context.container, std::move(m));
 }
 
-bool strip_suffix(std::string& text, std::string_view suffix) {
-  if (!text.ends_with(suffix)) return false;
-  text.resize(text.size() - suffix.size());
-  return true;
-}
-
 // The quantized module that a tensor belongs to, if it is one of its defining tensors.
 struct Owner {
   std::string name;

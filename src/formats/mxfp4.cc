@@ -22,12 +22,6 @@ namespace {
 
 constexpr std::int64_t kBlock = 32;
 
-bool strip_suffix(std::string& text, std::string_view suffix) {
-  if (!text.ends_with(suffix)) return false;
-  text.resize(text.size() - suffix.size());
-  return true;
-}
-
 // `stem` with "_blocks" and "_scales", or ".blocks" and ".scales" in the original names.
 Result<FormatLayer> gptoss_layer(const FormatContext& context, const std::string& stem, char separator) {
   const Container& container = *context.container;

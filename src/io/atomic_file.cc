@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "io/temporary_names.h"
 
@@ -74,7 +75,7 @@ Status AtomicFile::open_temporary() {
   fd_ = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
   if (fd_ >= 0) return {};
   if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
-    return io_error("{}: cannot write in the folder {}: {}", path_, folder, std::strerror(errno));
+    return io_error("{}: cannot write in the folder {}: {}", path_, folder, errno_text(errno));
   for (int attempt = 0; attempt < 16 && fd_ < 0; ++attempt) {
     temporary_ = random_name(path_);
     remember_temporary(temporary_);  // before it exists, so that no signal falls between
@@ -83,7 +84,7 @@ Status AtomicFile::open_temporary() {
       const int error = errno;
       forget_temporary(temporary_);
       temporary_.clear();
-      if (error != EEXIST) return io_error("{}: cannot write in the folder {}: {}", path_, folder, std::strerror(error));
+      if (error != EEXIST) return io_error("{}: cannot write in the folder {}: {}", path_, folder, errno_text(error));
     }
   }
   if (fd_ < 0) return io_error("{}: no free temporary name in {}", path_, folder);
@@ -104,7 +105,7 @@ Status AtomicFile::write(std::uint64_t offset, const void* data, std::size_t siz
     const ssize_t wrote = pwrite(fd_, bytes, size, static_cast<off_t>(offset));
     if (wrote < 0) {
       if (errno == EINTR) continue;
-      return io_error("{}: writing {} bytes at offset {} failed: {}", path_, size, offset, std::strerror(errno));
+      return io_error("{}: writing {} bytes at offset {} failed: {}", path_, size, offset, errno_text(errno));
     }
     bytes += wrote;
     offset += static_cast<std::uint64_t>(wrote);
@@ -114,14 +115,14 @@ Status AtomicFile::write(std::uint64_t offset, const void* data, std::size_t siz
 }
 
 Status AtomicFile::commit() {
-  if (fsync(fd_) != 0) return io_error("{}: fsync failed: {}", path_, std::strerror(errno));
+  if (fsync(fd_) != 0) return io_error("{}: fsync failed: {}", path_, errno_text(errno));
   if (temporary_.empty()) {
     const std::string self = fmt::format("/proc/self/fd/{}", fd_);
     if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) {
       close(fd_);
       fd_ = -1;
     } else if (errno != EEXIST) {
-      return io_error("{}: linkat failed: {}", path_, std::strerror(errno));
+      return io_error("{}: linkat failed: {}", path_, errno_text(errno));
     } else if (!force_) {
       return already_there(path_);
     } else {  // a nameless file cannot replace a name: it gets a temporary one first
@@ -131,15 +132,15 @@ Status AtomicFile::commit() {
         const int error = errno;
         forget_temporary(temporary_);
         temporary_.clear();
-        return io_error("{}: linkat failed: {}", path_, std::strerror(error));
+        return io_error("{}: linkat failed: {}", path_, errno_text(error));
       }
     }
   }
   if (!temporary_.empty()) {
     if (force_) {
-      if (rename(temporary_.c_str(), path_.c_str()) != 0) return io_error("{}: rename failed: {}", path_, std::strerror(errno));
+      if (rename(temporary_.c_str(), path_.c_str()) != 0) return io_error("{}: rename failed: {}", path_, errno_text(errno));
     } else if (move_to_free_name(temporary_, path_) != 0) {
-      return errno == EEXIST ? already_there(path_) : io_error("{}: link failed: {}", path_, std::strerror(errno));
+      return errno == EEXIST ? already_there(path_) : io_error("{}: link failed: {}", path_, errno_text(errno));
     }
     forget_temporary(temporary_);
     temporary_.clear();

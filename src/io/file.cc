@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -17,8 +16,6 @@
 
 namespace swordfish::io {
 namespace {
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
@@ -39,13 +36,13 @@ Result<std::shared_ptr<const File>> File::open(const std::string& path) {
   } while (fd < 0 && errno == EINTR);
   if (fd < 0) {
     if (errno == ENXIO) return io_error("{}: not a regular file (a socket or a device that is not there)", path);
-    return io_error("{}: cannot open: {}", path, reason(errno));
+    return io_error("{}: cannot open: {}", path, errno_text(errno));
   }
   struct stat info = {};
   const int failed = ::fstat(fd, &info) == 0 ? 0 : errno;
   if (failed != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    if (failed != 0) return io_error("{}: cannot stat: {}", path, reason(failed));
+    if (failed != 0) return io_error("{}: cannot stat: {}", path, errno_text(failed));
     return io_error("{}: not a regular file but {}", path, kind_of(info.st_mode));
   }
   return std::shared_ptr<const File>(new File(path, fd, static_cast<std::uint64_t>(info.st_size)));
@@ -63,7 +60,7 @@ Status File::read(std::uint64_t offset, std::size_t size, void* out) const {
     const ssize_t got = ::pread(fd_, to, std::min(size, kMost), static_cast<off_t>(offset));
     if (got < 0) {
       if (errno == EINTR) continue;
-      return io_error("{}: cannot read at offset {}: {}", path_, offset, reason(errno));
+      return io_error("{}: cannot read at offset {}: {}", path_, offset, errno_text(errno));
     }
     if (got == 0)
       return io_error("{}: truncated: the file ends at offset {}, but had {} bytes when it was opened", path_, offset, size_);
@@ -103,7 +100,7 @@ bool is_directory(const std::string& path) {
 Result<std::vector<std::string>> list_directory(const std::string& path) {
   if (path.find('\0') != std::string::npos) return invalid_argument("{}: a path may not hold a NUL byte", printable(path));
   DIR* folder = ::opendir(path.c_str());
-  if (folder == nullptr) return io_error("{}: cannot list the folder: {}", path, reason(errno));
+  if (folder == nullptr) return io_error("{}: cannot list the folder: {}", path, errno_text(errno));
   std::vector<std::string> names;
   errno = 0;
   while (const dirent* entry = ::readdir(folder)) {  // one stream, one thread: readdir is safe
@@ -113,7 +110,7 @@ Result<std::vector<std::string>> list_directory(const std::string& path) {
   }
   const int error = errno;
   ::closedir(folder);
-  if (error != 0) return io_error("{}: cannot list the folder: {}", path, reason(error));
+  if (error != 0) return io_error("{}: cannot list the folder: {}", path, errno_text(error));
   std::sort(names.begin(), names.end());
   return names;
 }

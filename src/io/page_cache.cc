@@ -12,7 +12,7 @@
 namespace swordfish::io {
 namespace {
 
-const auto kPage = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+const auto kSystemPage = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 constexpr std::uint64_t kWindow = std::uint64_t{64} << 20;
 
 // mincore tells the truth about a file only to its owner, root, and those who may write it; to others everything is resident.
@@ -32,9 +32,9 @@ bool probe(int fd, std::uint64_t offset) {
 
 void add_page(std::vector<ByteRange>& runs, std::uint64_t page) {
   if (!runs.empty() && runs.back().end() == page) {
-    runs.back().size += kPage;
+    runs.back().size += kSystemPage;
   } else {
-    runs.push_back({page, kPage});
+    runs.push_back({page, kSystemPage});
   }
 }
 
@@ -43,7 +43,8 @@ void add_page(std::vector<ByteRange>& runs, std::uint64_t page) {
 std::vector<ByteRange> missing_from_cache(int fd, std::uint64_t offset, std::uint64_t size) {
   std::vector<ByteRange> runs;
   if (size == 0) return runs;
-  const std::uint64_t begin = offset / kPage * kPage, end = (offset + size + kPage - 1) / kPage * kPage;
+  const std::uint64_t begin = offset / kSystemPage * kSystemPage,
+                      end = (offset + size + kSystemPage - 1) / kSystemPage * kSystemPage;
   if (!mincore_speaks(fd)) {
     const std::uint64_t last = offset + size - 1;
     for (const std::uint64_t at : {offset, offset + size / 3, offset + size / 3 * 2, last}) {
@@ -56,13 +57,13 @@ std::vector<ByteRange> missing_from_cache(int fd, std::uint64_t offset, std::uin
     const std::uint64_t length = std::min(kWindow, end - at);
     void* window = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(at));
     bool known = window != MAP_FAILED;
-    pages.resize(length / kPage);
+    pages.resize(length / kSystemPage);
     if (known) {
       known = ::mincore(window, length, pages.data()) == 0;
       ::munmap(window, length);
     }
     for (std::uint64_t i = 0; i < pages.size(); ++i)
-      if (!known || (pages[i] & 1) == 0) add_page(runs, at + i * kPage);
+      if (!known || (pages[i] & 1) == 0) add_page(runs, at + i * kSystemPage);
   }
   return runs;
 }

@@ -11,11 +11,11 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "io/descriptor.h"
 #include "io/page_cache.h"
@@ -29,7 +29,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-constexpr std::uint64_t kPage = StagingMemory::alignment;
 constexpr unsigned kMostRetries = 100;  // of EINTR and EAGAIN, one after the other
 // For which nothing may come back to a full ring before those who wait help themselves: the pieces in it may belong to a thread
 // that is copying, or has lost its core.
@@ -204,8 +203,7 @@ struct StagedReader::State {
       const int error = static_cast<int>(-done.result);
       if ((error == EINTR || error == EAGAIN) && ++piece.retries <= kMostRetries) return submit(p);
       if (!piece.buffered && (error == EINVAL || error == EOPNOTSUPP)) return submit_buffered(p);
-      return settle(p, io_error("{}: cannot read {} bytes at offset {}: {}", tensor(), planned.end - at, at,
-                                std::generic_category().message(error)));
+      return settle(p, io_error("{}: cannot read {} bytes at offset {}: {}", tensor(), planned.end - at, at, errno_text(error)));
     }
     piece.got = std::min(piece.got + static_cast<std::uint64_t>(done.result), planned.end - planned.begin);
     if (piece.got >= expected(p)) return settle(p, {});

@@ -9,9 +9,9 @@
 
 namespace swordfish::io {
 
-StagingMemory::StagingMemory(std::size_t size, bool touch) : memory_(size + 2 * alignment) {
-  const std::size_t skip = (alignment - reinterpret_cast<std::uintptr_t>(memory_.data()) % alignment) % alignment;
-  pages_ = {memory_.data() + skip, (size + alignment - 1) / alignment * alignment};
+StagingMemory::StagingMemory(std::size_t size, bool touch) : memory_(size + 2 * kPage) {
+  const std::size_t skip = (kPage - reinterpret_cast<std::uintptr_t>(memory_.data()) % kPage) % kPage;
+  pages_ = {memory_.data() + skip, (size + kPage - 1) / kPage * kPage};
 #ifdef MADV_POPULATE_WRITE
   constexpr std::size_t kStep = std::size_t{4} << 20;
   if (!touch) return;

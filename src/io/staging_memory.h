@@ -10,10 +10,10 @@
 
 namespace swordfish::io {
 
+inline constexpr std::uint64_t kPage = 4096;  // what O_DIRECT asks of memory, offsets and sizes
+
 class StagingMemory {
  public:
-  static constexpr std::size_t alignment = 4096;  // what O_DIRECT asks of memory, offsets and sizes
-
   // `size` rounded up to whole pages. `touch`: by the thread. A quarter of a GiB takes 0.5 s on the build machine (MEASURED.md).
   StagingMemory(std::size_t size, bool touch);
   ~StagingMemory();

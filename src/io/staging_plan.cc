@@ -9,8 +9,6 @@
 namespace swordfish::io {
 namespace {
 
-constexpr std::uint64_t kPage = StagingMemory::alignment;
-
 struct Need {
   StagedRange range;
   std::size_t unit = 0;

@@ -1,9 +1,9 @@
 // The io_uring engine: one submission a read, buffers registered once.
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "io/read_engine.h"
 
 #if SWORDFISH_URING
@@ -14,8 +14,6 @@ namespace swordfish::io {
 
 #if SWORDFISH_URING
 namespace {
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 class UringEngine final : public ReadEngine {
  public:
@@ -42,7 +40,7 @@ class UringEngine final : public ReadEngine {
     while (true) {
       const int got = io_uring_submit(&ring_);
       if (got >= 0) return {};
-      if (got != -EINTR && got != -EAGAIN) return io_error("io_uring: cannot submit a read: {}", reason(-got));
+      if (got != -EINTR && got != -EAGAIN) return io_error("io_uring: cannot submit a read: {}", errno_text(-got));
     }
   }
 
@@ -51,7 +49,7 @@ class UringEngine final : public ReadEngine {
     while (true) {
       const int got = io_uring_wait_cqe(&ring_, &entry);
       if (got == 0) break;
-      if (got != -EINTR && got != -EAGAIN) return io_error("io_uring: cannot wait for a read: {}", reason(-got));
+      if (got != -EINTR && got != -EAGAIN) return io_error("io_uring: cannot wait for a read: {}", errno_text(-got));
     }
     while (entry != nullptr) {
       done.push_back({io_uring_cqe_get_data64(entry), entry->res});
@@ -71,7 +69,7 @@ class UringEngine final : public ReadEngine {
 Result<std::unique_ptr<ReadEngine>> make_uring_engine(unsigned depth, std::span<std::byte> staging) {
   io_uring ring{};
   const int error = io_uring_queue_init(depth, &ring, 0);
-  if (error != 0) return unavailable("io_uring: {}", reason(-error));
+  if (error != 0) return unavailable("io_uring: {}", errno_text(-error));
   return std::unique_ptr<ReadEngine>(std::make_unique<UringEngine>(ring, staging));
 }
 

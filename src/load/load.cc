@@ -7,10 +7,10 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "load/cache_guard.h"
 #include "load/checkpoint_job.h"
@@ -95,7 +95,7 @@ Result<LoadedModel> load_packed_file(const std::string& path, const LoadOptions&
 
 Status make_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return {};
-  return io_error("{}: cannot make the folder: {}", path, std::generic_category().message(errno));
+  return io_error("{}: cannot make the folder: {}", path, errno_text(errno));
 }
 
 }  // namespace

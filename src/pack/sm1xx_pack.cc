@@ -24,8 +24,8 @@ using sm1xx::atom_bytes;
 using sm1xx::atom_n;
 using sm1xx::atom_s;
 
-constexpr std::int64_t kTileN = 64, kTileK = 256;  // codes read at a time, one byte each
-constexpr std::uint8_t kMinusZero = 0x80;          // of e4m3
+constexpr std::int64_t kCodesN = 64, kCodesK = 256;  // codes read at a time, one byte each
+constexpr std::uint8_t kMinusZero = 0x80;            // of e4m3
 
 std::size_t product(std::int64_t a, std::int64_t b) {
   std::int64_t ab = 0;
@@ -41,7 +41,7 @@ std::int64_t vector_size(const QuantTensor& t) {
   return t.rows == 1 && t.k <= usual ? usual : t.group_size;
 }
 
-Status check_part(const QuantTensor& t) {
+Status check_sm1xx_part(const QuantTensor& t) {
   const auto refuse = [&](std::string_view what) {
     return invalid_argument(
         "{}: {} cannot be stored in layout {}, which holds FP4 codes with e4m3 or e8m0 scales per 16 or 32 columns", t.name, what,
@@ -60,7 +60,7 @@ Status check_part(const QuantTensor& t) {
   return {};
 }
 
-Status check_agreement(const QuantTensor& a, const QuantTensor& b) {
+Status check_sm1xx_agreement(const QuantTensor& a, const QuantTensor& b) {
   if (a.k != b.k || a.scales.type != b.scales.type || vector_size(a) != vector_size(b)) {
     return invalid_argument("{} and {} cannot be packed as one weight: K {} and {}, scales {} per {} and {} per {}", a.name, b.name,
                             a.k, b.k, name(a.scales.type), vector_size(a), name(b.scales.type), vector_size(b));
@@ -70,17 +70,17 @@ Status check_agreement(const QuantTensor& a, const QuantTensor& b) {
 
 // Rows [n0, n0+n) of a part's codes, two a byte.
 void pack_codes(const QuantTensor& part, std::int64_t n0, std::int64_t n, std::uint8_t* out) {
-  alignas(64) std::array<std::uint8_t, kTileN * kTileK> tile;
+  alignas(64) std::array<std::uint8_t, kCodesN * kCodesK> tile;
   const std::int64_t stride = row_bytes(part.k);
-  for (std::int64_t i0 = 0; i0 < n; i0 += kTileN) {
-    const std::int64_t rows = std::min(kTileN, n - i0);
-    for (std::int64_t k0 = 0; k0 < part.k; k0 += kTileK) {
-      const std::int64_t columns = std::min(kTileK, part.k - k0);
+  for (std::int64_t i0 = 0; i0 < n; i0 += kCodesN) {
+    const std::int64_t rows = std::min(kCodesN, n - i0);
+    for (std::int64_t k0 = 0; k0 < part.k; k0 += kCodesK) {
+      const std::int64_t columns = std::min(kCodesK, part.k - k0);
       if (columns % 2 != 0)
-        for (std::int64_t i = 0; i < rows; ++i) tile[static_cast<std::size_t>(i * kTileK + columns)] = 0;
-      part.codes->read(n0 + i0, rows, k0, columns, tile.data(), kTileK);
+        for (std::int64_t i = 0; i < rows; ++i) tile[static_cast<std::size_t>(i * kCodesK + columns)] = 0;
+      part.codes->read(n0 + i0, rows, k0, columns, tile.data(), kCodesK);
       for (std::int64_t i = 0; i < rows; ++i) {
-        const std::uint8_t* q = tile.data() + i * kTileK;
+        const std::uint8_t* q = tile.data() + i * kCodesK;
         std::uint8_t* to = out + (i0 + i) * stride + k0 / 2;
         for (std::int64_t j = 0; j < (columns + 1) / 2; ++j) to[j] = static_cast<std::uint8_t>(q[2 * j] | q[2 * j + 1] << 4);
       }
@@ -176,8 +176,8 @@ ScaleMap shifted_scales(DType type, int shift) {
 Result<PackedWeight> pack_blockscaled(std::span<const QuantTensor> parts, std::string name, int threads) {
   if (parts.empty()) return invalid_argument("{}: no tensor to pack", name);
   for (const QuantTensor& part : parts) {
-    SF_TRY(check_part(part));
-    SF_TRY(check_agreement(parts.front(), part));
+    SF_TRY(check_sm1xx_part(part));
+    SF_TRY(check_sm1xx_agreement(parts.front(), part));
   }
   const QuantTensor& first = parts.front();
   PackedWeight weight;

@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "io/file.h"
 #include "io/temporary_names.h"
@@ -33,12 +33,12 @@ void remove_quietly(const std::string& path) {
 
 Status sync_folder(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return io_error("{}: cannot open the folder: {}", path, std::strerror(errno));
+  if (fd < 0) return io_error("{}: cannot open the folder: {}", path, errno_text(errno));
   const int result = ::fsync(fd), error = errno;
   ::close(fd);
   // Some network file systems cannot sync folders.
   if (result != 0 && error != EINVAL && error != ENOTSUP)
-    return io_error("{}: cannot sync the folder: {}", path, std::strerror(error));
+    return io_error("{}: cannot sync the folder: {}", path, errno_text(error));
   return {};
 }
 
@@ -69,7 +69,7 @@ Result<std::unique_ptr<OutputFolder>> OutputFolder::create(const std::string& pa
     }
     const int error = errno;
     io::forget_temporary(candidate);
-    if (error != EEXIST || i == 100) return io_error("{}: cannot make a folder beside it: {}", target, std::strerror(error));
+    if (error != EEXIST || i == 100) return io_error("{}: cannot make a folder beside it: {}", target, errno_text(error));
   }
   return std::unique_ptr<OutputFolder>(new OutputFolder(std::move(target), std::move(temporary), exists, files));
 }
@@ -108,7 +108,7 @@ Status OutputFolder::commit() {
     }
   }
   if (errno == EEXIST || errno == ENOTEMPTY) return invalid_argument("{}: exists already; use force to replace it", path_);
-  return io_error("{}: cannot rename the finished folder to it: {}", path_, std::strerror(errno));
+  return io_error("{}: cannot rename the finished folder to it: {}", path_, errno_text(errno));
 }
 
 }  // namespace swordfish

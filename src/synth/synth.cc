@@ -21,7 +21,7 @@ namespace swordfish {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Kind = SynthPools::Kind;
+using Pool = SynthPools::Pool;
 
 constexpr std::int64_t kGroup = 128;  // of the integer schemes
 constexpr std::int64_t kBlock = 16;   // of NVFP4
@@ -29,7 +29,7 @@ constexpr std::int64_t kBlock = 16;   // of NVFP4
 // One tensor to be written: from a pool, or a few bytes of its own.
 struct Item {
   SafetensorsWriter::Entry entry;
-  Kind pool = Kind::bf16_weights;
+  Pool pool = Pool::bf16_weights;
   std::vector<std::byte> literal;
   std::uint64_t bytes = 0;
 };
@@ -46,41 +46,41 @@ class Builder {
 
   void add(const SynthModule& module) {
     switch (module.kind) {
-      case SynthModule::Kind::vector: return pooled(module.name, DType::bf16, {module.n}, Kind::bf16_weights);
+      case SynthModule::Kind::vector: return pooled(module.name, DType::bf16, {module.n}, Pool::bf16_weights);
       case SynthModule::Kind::plain_matrix:
-        return pooled(module.name + ".weight", DType::bf16, {module.n, module.k}, Kind::bf16_weights);
+        return pooled(module.name + ".weight", DType::bf16, {module.n, module.k}, Pool::bf16_weights);
       case SynthModule::Kind::linear: break;
     }
     const std::string& m = module.name;
     const std::int64_t n = module.n, k = module.k, groups = (k + kGroup - 1) / kGroup;
     switch (options_.scheme) {
       case SynthScheme::nvfp4:
-        pooled(m + ".weight", DType::u8, {n, k / 2}, Kind::fp4_codes);
-        pooled(m + ".weight_scale", DType::f8_e4m3, {n, k / kBlock}, Kind::e4m3_scales);
+        pooled(m + ".weight", DType::u8, {n, k / 2}, Pool::fp4_codes);
+        pooled(m + ".weight_scale", DType::f8_e4m3, {n, k / kBlock}, Pool::e4m3_scales);
         number(m + ".weight_scale_2", {}, global(m));
         number(m + ".input_scale", {}, global(m) * 40);
         return;
       case SynthScheme::ct_nvfp4:
-        pooled(m + ".weight_packed", DType::u8, {n, k / 2}, Kind::fp4_codes);
-        pooled(m + ".weight_scale", DType::f8_e4m3, {n, k / kBlock}, Kind::e4m3_scales);
+        pooled(m + ".weight_packed", DType::u8, {n, k / 2}, Pool::fp4_codes);
+        pooled(m + ".weight_scale", DType::f8_e4m3, {n, k / kBlock}, Pool::e4m3_scales);
         number(m + ".weight_global_scale", {1}, 1 / global(m));
         number(m + ".input_global_scale", {1}, 1 / (global(m) * 40));
         return;
       case SynthScheme::gptq:
-        pooled(m + ".qweight", DType::i32, {k / 8, n}, Kind::int4_codes);
+        pooled(m + ".qweight", DType::i32, {k / 8, n}, Pool::int4_codes);
         literal(m + ".qzeros", DType::i32, {groups, n / 8},
                 std::vector<std::byte>(static_cast<std::size_t>(groups * n / 2), std::byte{0x77}));
-        pooled(m + ".scales", DType::f16, {groups, n}, Kind::f16_scales);
+        pooled(m + ".scales", DType::f16, {groups, n}, Pool::f16_scales);
         literal(m + ".g_idx", DType::i32, {k}, group_index(k));
         return;
       case SynthScheme::awq:
-        pooled(m + ".qweight", DType::i32, {k, n / 8}, Kind::int4_codes);
-        pooled(m + ".qzeros", DType::i32, {groups, n / 8}, Kind::int4_zeros);
-        pooled(m + ".scales", DType::f16, {groups, n}, Kind::f16_scales);
+        pooled(m + ".qweight", DType::i32, {k, n / 8}, Pool::int4_codes);
+        pooled(m + ".qzeros", DType::i32, {groups, n / 8}, Pool::int4_zeros);
+        pooled(m + ".scales", DType::f16, {groups, n}, Pool::f16_scales);
         return;
       case SynthScheme::compressed_tensors: {
-        pooled(m + ".weight_packed", DType::i32, {n, k / 8}, Kind::int4_codes);
-        pooled(m + ".weight_scale", DType::bf16, {n, groups}, Kind::bf16_scales);
+        pooled(m + ".weight_packed", DType::i32, {n, k / 8}, Pool::int4_codes);
+        pooled(m + ".weight_scale", DType::bf16, {n, groups}, Pool::bf16_scales);
         const std::int64_t shape[2] = {n, k};
         literal(m + ".weight_shape", DType::i64, {2}, raw(shape, sizeof shape));
         return;
@@ -92,17 +92,17 @@ class Builder {
   std::uint64_t bytes = 0;
 
  private:
-  void push(std::string name, DType type, std::vector<std::int64_t> shape, Kind pool, std::vector<std::byte> own) {
+  void push(std::string name, DType type, std::vector<std::int64_t> shape, Pool pool, std::vector<std::byte> own) {
     std::uint64_t size = static_cast<std::uint64_t>(bits(type)) / 8;
     for (const std::int64_t dim : shape) size *= static_cast<std::uint64_t>(dim);
     bytes += size;
     items.push_back({{std::move(name), type, std::move(shape)}, pool, std::move(own), size});
   }
-  void pooled(std::string name, DType type, std::vector<std::int64_t> shape, Kind pool) {
+  void pooled(std::string name, DType type, std::vector<std::int64_t> shape, Pool pool) {
     push(std::move(name), type, std::move(shape), pool, {});
   }
   void literal(std::string name, DType type, std::vector<std::int64_t> shape, std::vector<std::byte> own) {
-    push(std::move(name), type, std::move(shape), Kind::bf16_weights, std::move(own));
+    push(std::move(name), type, std::move(shape), Pool::bf16_weights, std::move(own));
   }
   void number(std::string name, std::vector<std::int64_t> shape, float value) {
     literal(std::move(name), DType::f32, std::move(shape), raw(&value, sizeof value));

@@ -72,16 +72,16 @@ std::uint8_t e4m3_code(float v) {  // 0 < v <= 448, to the nearest value below
 
 SynthPools::SynthPools(std::uint64_t seed) {
   HeavyTail tail(mix(seed));
-  const auto pool = [&](Kind kind, std::size_t size) {
-    return (pools_[static_cast<std::size_t>(kind)] = Buffer(size)).as<std::uint8_t>();
+  const auto pool = [&](Pool which, std::size_t size) {
+    return (pools_[static_cast<std::size_t>(which)] = Buffer(size)).as<std::uint8_t>();
   };
-  auto* fp4 = pool(Kind::fp4_codes, kCodeBytes);
-  auto* e4m3 = pool(Kind::e4m3_scales, kSmallBytes);
-  auto* int4 = pool(Kind::int4_codes, kCodeBytes);
-  auto* f16 = reinterpret_cast<std::uint16_t*>(pool(Kind::f16_scales, kSmallBytes));
-  auto* bf16 = reinterpret_cast<std::uint16_t*>(pool(Kind::bf16_scales, kSmallBytes));
-  auto* zeros = pool(Kind::int4_zeros, kSmallBytes);
-  auto* dense = reinterpret_cast<std::uint16_t*>(pool(Kind::bf16_weights, kCodeBytes));
+  auto* fp4 = pool(Pool::fp4_codes, kCodeBytes);
+  auto* e4m3 = pool(Pool::e4m3_scales, kSmallBytes);
+  auto* int4 = pool(Pool::int4_codes, kCodeBytes);
+  auto* f16 = reinterpret_cast<std::uint16_t*>(pool(Pool::f16_scales, kSmallBytes));
+  auto* bf16 = reinterpret_cast<std::uint16_t*>(pool(Pool::bf16_scales, kSmallBytes));
+  auto* zeros = pool(Pool::int4_zeros, kSmallBytes);
+  auto* dense = reinterpret_cast<std::uint16_t*>(pool(Pool::bf16_weights, kCodeBytes));
 
   constexpr float kWidest = 60;  // the largest |value| that a tensor of this size is likely to hold
   std::array<float, 16> block{};
@@ -116,8 +116,8 @@ SynthPools::SynthPools(std::uint64_t seed) {
   }
 }
 
-std::span<const std::byte> SynthPools::bytes(Kind kind, std::uint64_t tensor, std::uint64_t offset, std::uint64_t size) const {
-  const std::span<const std::byte> pool = pools_[static_cast<std::size_t>(kind)].bytes();
+std::span<const std::byte> SynthPools::bytes(Pool which, std::uint64_t tensor, std::uint64_t offset, std::uint64_t size) const {
+  const std::span<const std::byte> pool = pools_[static_cast<std::size_t>(which)].bytes();
   const std::uint64_t half = pool.size() / 2;
   const std::uint64_t at = mix(tensor * 0x10001 + offset / half) % half / 64 * 64;
   const std::uint64_t into = offset % half;

@@ -7,7 +7,7 @@
 namespace swordfish::test {
 namespace {
 
-const auto swizzled = [](std::int64_t k_blocks) {
+const auto swizzled_order = [](std::int64_t k_blocks) {
   return [k_blocks](const PackedPart&, std::int64_t n, std::int64_t s) { return sm1xx::scale_offset(n, s, k_blocks); };
 };
 
@@ -230,7 +230,7 @@ TEST(Sm1xx, GlobalsThatDifferStayExact) {
       auto packed = pack_blockscaled(parts, "gate_up");
       ASSERT_TRUE(packed.ok());
       for (int p = 0; p < 2; ++p) EXPECT_EQ(values_of(parts[static_cast<std::size_t>(p)]), values_of(*unpack(packed->view, p)));
-      EXPECT_LE(relative_error(multiply(packed->view, x, m, swizzled(packed->view.k_blocks)), ref), 1e-6);
+      EXPECT_LE(relative_error(multiply(packed->view, x, m, swizzled_order(packed->view.k_blocks)), ref), 1e-6);
 
       std::vector<float> y(ref.size());
       for (std::int64_t p = 0; p < 2; ++p) {
@@ -238,7 +238,7 @@ TEST(Sm1xx, GlobalsThatDifferStayExact) {
         const PackedView one = single_part(packed->view, p, entry);
         ASSERT_EQ(one.n, n);
         EXPECT_EQ(one.n_parts, 1);
-        const auto part = multiply(one, x, m, swizzled(one.k_blocks));
+        const auto part = multiply(one, x, m, swizzled_order(one.k_blocks));
         for (std::int64_t i = 0; i < m; ++i) std::copy_n(part.begin() + i * n, n, y.begin() + i * 2 * n + p * n);
         expect_same(parts[static_cast<std::size_t>(p)], *unpack(one, 0));
       }
@@ -250,7 +250,7 @@ TEST(Sm1xx, GlobalsThatDifferStayExact) {
       EXPECT_EQ(before, scales_of(*unpack(packed->view, 1)));
       EXPECT_EQ(packed->parts[1].global, parts[1].global);
       packed->parts[1].global = packed->parts[0].global;
-      EXPECT_GT(relative_error(multiply(packed->view, x, m, swizzled(packed->view.k_blocks)), ref), 0.01);
+      EXPECT_GT(relative_error(multiply(packed->view, x, m, swizzled_order(packed->view.k_blocks)), ref), 0.01);
 
       // mma64/1 on the CPU: the planned kernel knows each part's global.
       const auto mma = pack(parts, "gate_up");

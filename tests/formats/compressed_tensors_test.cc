@@ -7,19 +7,18 @@
 namespace swordfish {
 namespace {
 
-const std::string kModule = "model.layers.0.mlp.down_proj";
 const std::string kPack4 = "\"num_bits\":4,\"type\":\"int\",\"symmetric\":false,\"strategy\":\"group\",\"group_size\":32";
 const std::string kPack4Sym = "\"num_bits\":4,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"group\",\"group_size\":32";
 
 std::string group(const std::string& weights, const std::string& targets = "[\"Linear\"]", const std::string& more = "") {
   return "{\"targets\":" + targets + ",\"weights\":{" + weights + "}" + more + "}";
 }
-std::string config(const std::string& groups, const std::string& more = "", const std::string& format = "pack-quantized") {
+std::string ct_config(const std::string& groups, const std::string& more = "", const std::string& format = "pack-quantized") {
   return "{\"quant_method\":\"compressed-tensors\",\"format\":\"" + format + "\",\"quantization_status\":\"compressed\"," +
          "\"config_groups\":{" + groups + "}" + more + "}";
 }
 std::string one(const std::string& weights, const std::string& more = "", const std::string& format = "pack-quantized") {
-  return config("\"group_0\":" + group(weights), more, format);
+  return ct_config("\"group_0\":" + group(weights), more, format);
 }
 
 std::vector<TestTensor> packed(const IntMatrix& m, const std::string& module = kModule) {
@@ -200,7 +199,7 @@ TEST(CompressedTensors, Row33) {
   auto both = symmetric(sym4());
   both.push_back(plain(kModule, 16, 64));
   expect_refused(ModelFolder(one(kPack4Sym), both).status(), {"both", kModule + ".weight"});
-  const std::string other = config("\"group_0\":" + group(kPack4Sym, "[\"re:.*self_attn\"]"));
+  const std::string other = ct_config("\"group_0\":" + group(kPack4Sym, "[\"re:.*self_attn\"]"));
   expect_refused(ModelFolder(other, symmetric(sym4())).status(), {kModule, "no config group"});
   // lm_head and routers: the tensors decide, both ways.
   auto head = symmetric(sym4(), "lm_head");
@@ -214,7 +213,7 @@ TEST(CompressedTensors, TargetsAndPriorities) {
   append(tensors, symmetric(eight, "model.layers.0.self_attn.o_proj"));
   const std::string w8 = "\"num_bits\":8,\"strategy\":\"channel\"";
   const auto check = [&](const std::string& groups) {
-    const ModelFolder folder(config(groups), tensors);
+    const ModelFolder folder(ct_config(groups), tensors);
     expect_values(folder.path(), 0, 0, [&](std::int64_t n, std::int64_t k) { return four.value(n, k); });
     expect_values(folder.path(), 1, 0, [&](std::int64_t n, std::int64_t k) { return eight.value(n, k); });
   };
@@ -223,7 +222,7 @@ TEST(CompressedTensors, TargetsAndPriorities) {
   check("\"W4A16\":" + group(kPack4Sym, "[\"re:.*mlp\"]", ",\"format\":\"pack-quantized\"") +
         ",\"b\":" + group(w8, "[\"LINEAR\"]"));
   const std::string clash = "\"a\":" + group(kPack4Sym, "[\"re:.*down\"]") + ",\"b\":" + group(w8, "[\"re:.*\"]");
-  expect_refused(ModelFolder(config(clash), tensors).status(), {kModule, "re:.*down", "re:.*", "different arguments"});
+  expect_refused(ModelFolder(ct_config(clash), tensors).status(), {kModule, "re:.*down", "re:.*", "different arguments"});
   // The same arguments twice are no clash.
   check("\"a\":" + group(kPack4Sym, "[\"re:.*mlp\"]") + ",\"c\":" + group(kPack4Sym, "[\"re:.*down\"]") +
         ",\"b\":" + group(w8, "[\"re:.*attn\"]"));
@@ -231,9 +230,9 @@ TEST(CompressedTensors, TargetsAndPriorities) {
 
 TEST(CompressedTensors, Presets) {
   const IntMatrix m = random_matrix(16, 256, 128, 4, 8, 12);
-  expect_values(ModelFolder(config("\"W4A16\":[\"Linear\"]"), symmetric(m)).path(), 0, 0,
+  expect_values(ModelFolder(ct_config("\"W4A16\":[\"Linear\"]"), symmetric(m)).path(), 0, 0,
                 [&](std::int64_t n, std::int64_t k) { return m.value(n, k); });
-  expect_refused(ModelFolder(config("\"FP8_BLOCK\":[\"Linear\"]"), symmetric(m)).status(), {"preset", "FP8_BLOCK", "W4A16"});
+  expect_refused(ModelFolder(ct_config("\"FP8_BLOCK\":[\"Linear\"]"), symmetric(m)).status(), {"preset", "FP8_BLOCK", "W4A16"});
 }
 
 TEST(CompressedTensors, Rows23To25And27And28And31) {
@@ -260,8 +259,8 @@ TEST(CompressedTensors, Rows23To25And27And28And31) {
   refuse(one("\"num_bits\":4,\"type\":\"float\",\"group_size\":32"), {"type", "float", "int"});
   refuse(one(kPack4Sym, ",\"ignore\":[\"re:.*[unclosed\"]"), {"ignore", "[unclosed", "regex"});
   refuse(one(kPack4Sym, ",\"ignore\":[1]"), {"ignore", "strings"});
-  refuse(config("\"a\":{\"targets\":[\"re:(\"],\"weights\":{" + kPack4Sym + "}}"), {"targets", "("});
-  refuse(config("\"a\":{\"weights\":{" + kPack4Sym + "}}"), {"targets", "missing"});
+  refuse(ct_config("\"a\":{\"targets\":[\"re:(\"],\"weights\":{" + kPack4Sym + "}}"), {"targets", "("});
+  refuse(ct_config("\"a\":{\"weights\":{" + kPack4Sym + "}}"), {"targets", "missing"});
   refuse(one(kPack4Sym, ",\"transform_config\":{\"config_groups\":{}}"), {"transform_config"});
   refuse(one(kPack4Sym, ",\"sparsity_config\":{\"format\":\"sparse-24-bitmask\"}"), {"sparsity_config"});
   EXPECT_TRUE(ModelFolder(one(kPack4Sym, ",\"sparsity_config\":{},\"transform_config\":null"), symmetric(sym4())).status().ok());

@@ -18,6 +18,11 @@
 
 namespace swordfish {
 
+inline const std::string kModule = "model.layers.0.mlp.down_proj";
+// A zero point as the two versions of GPTQ store it.
+inline int v1(int zero) { return zero - 1; }
+inline int v2(int zero) { return zero; }
+
 struct IntMatrix {
   std::int64_t n = 0, k = 0, group = 0, groups = 0;
   int bits = 4;

@@ -7,9 +7,7 @@
 namespace swordfish {
 namespace {
 
-const std::string kModule = "model.layers.0.mlp.down_proj";
 const std::string kOther = "model.layers.1.mlp.down_proj";
-int v1(int zero) { return zero - 1; }
 
 std::string gptq(const std::string& more = "") {
   return "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32,\"sym\":true" + more + "}";

@@ -41,7 +41,7 @@ std::uint64_t peak_memory() {
 
 // Runs `child` in a process of its own; what it returns is sent back as text. An empty text means success.
 template <class F>
-std::string in_child(F child) {
+std::string report_of_child(F child) {
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";
   const pid_t pid = fork();
@@ -100,7 +100,7 @@ TEST(PackMemory, ASparseShardOf8GiBUnder512MiB) {
   const TempFolder folder;
   write_sparse_checkpoint(folder.root());
   ASSERT_GT(std::filesystem::file_size(folder.path("model.safetensors")), 8192 * kMiB);
-  const std::string problem = in_child([&]() -> std::string {
+  const std::string problem = report_of_child([&]() -> std::string {
     const rlimit limit{512 * kMiB, 512 * kMiB};
     if (!kSanitized && setrlimit(RLIMIT_AS, &limit) != 0) return "setrlimit failed";
     const auto checkpoint = Checkpoint::open(folder.root());
@@ -124,7 +124,7 @@ TEST(PackMemory, ASparseShardOf8GiBUnder512MiB) {
 TEST(PackMemory, PeakIsBoundedByTheLargestMatrix) {
   const TempFolder folder;
   constexpr std::int64_t n = 16384, k = 8192;
-  const std::string problem = in_child([&]() -> std::string {
+  const std::string problem = report_of_child([&]() -> std::string {
     std::vector<LayerInfo> layers(2);
     for (std::size_t i = 0; i < 2; ++i) {
       layers[i].name = "layer" + std::to_string(i);
