@@ -1,8 +1,9 @@
-// `swordfish pack`: a checkpoint into one file of packed weights.
+// `swordfish pack`: a checkpoint, or a packed file of another layout, into one file of packed weights.
 #include <fmt/format.h>
 
 #include "base/try.h"
 #include "cli/common.h"
+#include "pack/pack_checkpoint.h"
 
 namespace swordfish::cli {
 namespace {
@@ -17,19 +18,19 @@ struct Pack {
   int& exit;
 
   void run() {
-    if (PackedFile::is_packed(input.path)) {
-      exit = fail_usage(input.path + " is a packed file already");
-      return;
-    }
-    Result<Checkpoint> checkpoint = Checkpoint::open(input.path, input.open_options());
-    if (!checkpoint.ok()) {
-      exit = fail(checkpoint.status());
+    Result<Source> source = Source::open(input.path, input.open_options());
+    if (!source.ok()) {
+      exit = fail(source.status());
       return;
     }
     options.layers = input.layers;
     options.layout = layout == name(Layout::mma64_1) ? Layout::mma64_1 : Layout::sm1xx_blockscaled_1;
-    if (checkpoint->layers().empty()) {
+    if (source->layers().empty()) {
       exit = fail({Code::unavailable, "nothing in " + input.path + " can be packed: it holds no quantized layer"});
+      return;
+    }
+    if (source->packed() && options.fuse) {
+      exit = fail_usage(input.path + " is a packed file, whose weights stay fused or apart as they are: leave out --fuse");
       return;
     }
     Progress progress("packing");
@@ -37,7 +38,8 @@ struct Pack {
       static_cast<Progress*>(bar)->update(done, total);
       return true;
     };
-    const Result<PackReport> report = pack_checkpoint(*checkpoint, out, options, update, &progress);
+    const Result<PackReport> report = source->packed() ? convert_packed(*source->packed(), out, options, update, &progress)
+                                                       : pack_checkpoint(*source->checkpoint(), out, options, update, &progress);
     if (!report.ok()) {
       exit = fail(report.status(), true);
       return;
@@ -69,7 +71,8 @@ void add_pack(CLI::App& app, int& exit) {
   CLI::App* command = app.add_subcommand("pack", "Write a checkpoint's weights in the packed layout, as safetensors");
   auto s = std::make_shared<Pack>(exit);
   add_input(*command, s->input, true);
-  command->get_option("path")->description("Checkpoint folder, .safetensors or .gguf file");
+  command->get_option("path")->description(
+      "Checkpoint folder, .safetensors or .gguf file, or a packed file to convert to another layout");
   add_format(*command, s->format);
   command->add_option("-o,--out", s->out, "The file to write; it appears whole or not at all")->required();
   command

@@ -1,4 +1,4 @@
-// pack_layers(): what pack_checkpoint does, on anything that has layers to load.
+// pack_layers(): what pack_checkpoint does, on anything that has layers to load; convert_packed(): on a packed file.
 #pragma once
 
 #include <functional>
@@ -20,5 +20,10 @@ struct LayerSource {
 
 Result<PackReport> pack_layers(const LayerSource& source, const std::string& out, const PackOptions& options,
                                bool (*progress)(std::uint64_t, std::uint64_t, void*), void* user);
+
+// The weights of a packed file into the other layout; what is fused there stays so. Exact, but for a scale of −0 on its way into
+// sm1xx-blockscaled/1, which becomes 0.
+Result<PackReport> convert_packed(const PackedFile& file, const std::string& out, const PackOptions& options,
+                                  bool (*progress)(std::uint64_t, std::uint64_t, void*), void* user);
 
 }  // namespace swordfish

@@ -78,6 +78,38 @@ TEST(BlockscaledFile, RoundTrip) {
   EXPECT_EQ(*file->load_bias(1, 2), *m.load_bias(2, 2));
 }
 
+TEST(BlockscaledFile, ConvertsToTheSameBytes) {
+  const TempFolder folder;
+  const Model m = model();
+  PackOptions options;
+  options.fuse = true;
+  const auto bytes = [&](const std::string& name) {
+    std::ifstream in(folder.path(name), std::ios::binary);
+    return std::string{std::istreambuf_iterator<char>(in), {}};
+  };
+  for (const Layout layout : {Layout::mma64_1, Layout::sm1xx_blockscaled_1}) {
+    options.layout = layout;
+    options.layers = layout == Layout::mma64_1 ? "gate|up|experts" : "";
+    ASSERT_TRUE(pack_layers(m.source(), folder.path(name(layout).substr(0, 3)), options, nullptr, nullptr).ok());
+  }
+  options = {};
+  const auto mma = PackedFile::open(folder.path("mma")), sm1 = PackedFile::open(folder.path("sm1"));
+  ASSERT_TRUE(mma.ok() && sm1.ok());
+  const auto there = convert_packed(*sm1, folder.path("sm1 to mma"), options, nullptr, nullptr);
+  ASSERT_TRUE(there.ok()) << there.status().message();
+  EXPECT_EQ(there->notes.size(), 0u);
+  EXPECT_EQ(bytes("sm1 to mma"), bytes("mma"));
+  EXPECT_EQ(convert_packed(*mma, folder.path("no"), options, nullptr, nullptr).status().code(), Code::invalid_argument);
+  options.layout = Layout::sm1xx_blockscaled_1;
+  const auto back = convert_packed(*mma, folder.path("mma to sm1"), options, nullptr, nullptr);
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(bytes("mma to sm1"), bytes("sm1"));
+  options.layers = "experts";
+  EXPECT_EQ(convert_packed(*mma, folder.path("one"), options, nullptr, nullptr)->layers, 1);
+  options.layers = "none";
+  EXPECT_EQ(convert_packed(*mma, folder.path("no"), options, nullptr, nullptr).status().code(), Code::invalid_argument);
+}
+
 TEST(BlockscaledFile, NothingInFp4IsSaid) {
   const TempFolder folder;
   Model m;

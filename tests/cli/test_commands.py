@@ -358,7 +358,9 @@ def test_a_symbolic_link_is_not_replaced(swordfish, data, tmp_path):
 def test_packing_a_packed_file_is_usage(swordfish, data, tmp_path):
     assert swordfish("pack", data(GPTQ), "-o", tmp_path / "p")[0] == 0
     code, _, err = swordfish("pack", tmp_path / "p", "-o", tmp_path / "q")
-    assert code == 2 and "packed file" in err
+    assert code == 2 and "packed file in layout mma64/1 already" in err
+    code, _, err = swordfish("pack", tmp_path / "p", "-o", tmp_path / "q", "--fuse", "--layout", "sm1xx-blockscaled/1")
+    assert code == 2 and "--fuse" in err
 
 
 def test_results_that_cannot_be_printed(swordfish, data, tmp_path):

@@ -28,6 +28,16 @@ def test_blockscaled_file_is_read_by_other_commands(swordfish, data, tmp_path):
             assert np.array_equal(a.get_tensor(name), c.get_tensor(name)), name
 
 
+def test_a_packed_file_converts_to_the_same_bytes(swordfish, data, tmp_path):
+    layouts = {"m": "mma64/1", "b": "sm1xx-blockscaled/1"}
+    for name, layout in layouts.items():
+        assert swordfish("pack", data(NVFP4), "-o", tmp_path / name, "--layout", layout, "--fuse")[0] == 0
+    for source, to in (("m", "b"), ("b", "m")):
+        code, _, err = swordfish("pack", tmp_path / source, "-o", tmp_path / "c", "--layout", layouts[to], "--force")
+        assert code == 0, err
+        assert (tmp_path / "c").read_bytes() == (tmp_path / to).read_bytes()
+
+
 def test_layout_without_fp4_is_unavailable(swordfish, data, tmp_path):
     code, _, err = swordfish("pack", data("gptq_b4_g32_n40"), "-o", tmp_path / "x", "--layout", "sm1xx-blockscaled/1")
     assert code == 4 and "FP4" in err
