@@ -12,7 +12,7 @@ constexpr std::string_view kWeights = "int4 int8 fp4", kZeros = "constant intege
 
 // W4A4, by CUTLASS: chosen by layout alone.
 constexpr std::string_view kFp4Groups = "16 (e4m3), 32 (e8m0)", kQuantized = "bf16 f16, quantized to FP4",
-                           kFp4Layout = "sm1xx-blockscaled/1", kWritten = "written; not compiled yet, not run";
+                           kFp4Layout = "sm1xx-blockscaled/1";
 
 constexpr Kernel kTable[] = {
     {{"sm80_mma_middle", "cuda sm_80+", "M > 16", kWeights, "constant integers (u8)", kGroups, "bf16 f16 (scales f16, e4m3)",
@@ -30,27 +30,28 @@ constexpr Kernel kTable[] = {
      cuda::decode_launch,
      cuda::mma_init},
     {{"sm100_blockscaled_grouped", "cuda sm_100a, 103a, 110a", "any M; parts with other globals", "fp4", "constant", kFp4Groups,
-      kQuantized, kFp4Layout, kWritten},
+      kQuantized, kFp4Layout, "NVFP4 compiled for sm_100f; not run"},
      Device::Kind::cuda,
      blockscaled::can_run<blockscaled::Family::tcgen05, true>,
      blockscaled::plan<blockscaled::Family::tcgen05, true>,
      blockscaled::launch<blockscaled::Family::tcgen05, true>,
      cuda::mma_init},
     {{"sm100_blockscaled", "cuda sm_100a, 103a, 110a", "any M", "fp4", "constant", kFp4Groups, kQuantized, kFp4Layout,
-      "NVFP4 to bf16 compiled for sm_100a; not run"},
+      "NVFP4 compiled for sm_100f, 103a, 110a, MXFP4 for sm_110a; not run"},
      Device::Kind::cuda,
      blockscaled::can_run<blockscaled::Family::tcgen05, false>,
      blockscaled::plan<blockscaled::Family::tcgen05, false>,
      blockscaled::launch<blockscaled::Family::tcgen05, false>,
      cuda::mma_init},
     {{"sm120_blockscaled_grouped", "cuda sm_120a, 121a", "any M; parts with other globals", "fp4", "constant", kFp4Groups,
-      kQuantized, kFp4Layout, kWritten},
+      kQuantized, kFp4Layout, "NVFP4 compiled for sm_120f; not run"},
      Device::Kind::cuda,
      blockscaled::can_run<blockscaled::Family::warp, true>,
      blockscaled::plan<blockscaled::Family::warp, true>,
      blockscaled::launch<blockscaled::Family::warp, true>,
      cuda::mma_init},
-    {{"sm120_blockscaled", "cuda sm_120a, 121a", "any M", "fp4", "constant", kFp4Groups, kQuantized, kFp4Layout, kWritten},
+    {{"sm120_blockscaled", "cuda sm_120a, 121a", "any M", "fp4", "constant", kFp4Groups, kQuantized, kFp4Layout,
+      "NVFP4 to bf16 compiled for sm_120f; not run"},
      Device::Kind::cuda,
      blockscaled::can_run<blockscaled::Family::warp, false>,
      blockscaled::plan<blockscaled::Family::warp, false>,
