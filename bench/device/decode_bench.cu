@@ -132,7 +132,8 @@ __device__ float plane_float(PlaneType type, const void* p, std::int64_t i) {
   return b & 128 ? -v : v;
 }
 // Random positive scales (0.5 … 1.5, or the type's own small range), zeros 0..15 (int8: 0..255), offsets −1 … 1.
-__global__ void fill_plane(PlaneType type, void* p, std::int64_t n, std::uint64_t seed, int kind, int zero_range) {
+__global__ void fill_plane(PlaneType type, void* p, std::int64_t n, std::uint64_t seed, int kind, int zero_range,
+                           int e8m0_from = 118) {
   for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < n; i += std::int64_t{gridDim.x} * blockDim.x) {
     const std::uint32_t r = mix(i + seed * 0x9e3779b97f4a7c15ull);
     float f = 0.5f + (r >> 8) * 0x1p-24f;
@@ -144,7 +145,7 @@ __global__ void fill_plane(PlaneType type, void* p, std::int64_t n, std::uint64_
       case PlaneType::f16: static_cast<std::uint16_t*>(p)[i] = ptx::cvt_x2<Half::f16>(f, f); break;
       case PlaneType::i16: static_cast<std::int16_t*>(p)[i] = f; break;
       case PlaneType::u8: static_cast<std::uint8_t*>(p)[i] = f; break;
-      case PlaneType::e8m0: static_cast<std::uint8_t*>(p)[i] = 120 + r % 9; break;
+      case PlaneType::e8m0: static_cast<std::uint8_t*>(p)[i] = e8m0_from + r % 9; break;
       case PlaneType::e4m3: static_cast<std::uint8_t*>(p)[i] = r % 0x7f; break;
     }
   }
@@ -231,13 +232,14 @@ struct Variant {
   Half half;
   int m8;
   Flush flush;
-  int warps, stages, slot_bytes[3][4];  // by scale_shift and extra_shift + 1
+  int warps, stages, units, warp_bytes[3][4];  // by scale_shift and extra_shift + 1
 };
-template <Weights w, Half h, int m8, Flush f, int warps, int stages>
+template <Weights w, Half h, int m8, Flush f, int warps, int stages, int units>
 Variant variant(const char* name) {
-  Variant v{name, decode_kernel<w, h, m8, f, warps, stages>, w, h, m8, f, warps, stages, {}};
+  using Shape = DecodeShape<w, m8, f, units>;
+  Variant v{name, decode_kernel<w, h, m8, f, warps, stages, 1, units>, w, h, m8, f, warps, stages, units, {}};
   for (int s = 0; s < 3; ++s)
-    for (int e = -1; e < 3; ++e) v.slot_bytes[s][e + 1] = slot_bytes<DecodeShape<w, m8, f>>(s, e);
+    for (int e = -1; e < 3; ++e) v.warp_bytes[s][e + 1] = stages * slot_bytes<Shape>(s, e) + Shape::converted_bytes;
   return v;
 }
 
@@ -281,6 +283,7 @@ void make(Problem& out, const Variant& v, const Case& c, std::uint64_t seed) {
   DecodeArgs& a = out.args;
   out.n = c.n;
   a.k_blocks = (c.k + 16 * slices - 1) / (16 * slices);
+  a.steps = (a.k_blocks + v.units - 1) / v.units;
   const int total_slices = a.k_blocks * slices;
   if (c.split_part) {
     const int b0 = (c.split_part + 63) / 64;
@@ -347,14 +350,13 @@ void make(Problem& out, const Variant& v, const Case& c, std::uint64_t seed) {
 
 std::uint32_t smem_bytes(const Variant& v, const DecodeArgs& a) {
   const int extra = a.extra_kind == Extra::none ? -1 : shift_of(a.extra_type);
-  return v.warps * v.stages * v.slot_bytes[shift_of(a.scale_type)][extra + 1] +
-         (v.weights == Weights::fp4_e4m3 ? v.warps * 512 : 0);
+  return v.warps * v.warp_bytes[shift_of(a.scale_type)][extra + 1];
 }
 
 // The smallest cluster that shares whole columns; 0: none.
 int cluster_of(const DecodeArgs& a, int ctas) {
-  const std::int64_t units = std::int64_t{a.columns} * a.k_blocks;
-  if (units % ctas) return 0;
+  const std::int64_t steps = std::int64_t{a.columns} * a.steps;
+  if (steps % ctas) return 0;
   for (int s : {2, 4, 8})
     if (ctas % s == 0 && a.columns % (ctas / s) == 0) return s;
   return 0;
@@ -369,9 +371,9 @@ void launch(const Variant& v, DecodeArgs a, int ctas, bool pdl, cudaStream_t str
     shape.cluster_x = a.cluster;
     shape.dynamic_smem += (a.cluster - 1) * v.m8 * 2048;
   }
-  const int units = a.columns * a.k_blocks;
-  a.units_each = units / ctas;
-  a.units_more = units % ctas;
+  const int steps = a.columns * a.steps;
+  a.units_each = steps / ctas;
+  a.units_more = steps % ctas;
   shape.grid_x = ctas;
   shape.threads = 32 * v.warps;
   shape.dynamic_smem = smem_bytes(v, a);
@@ -465,8 +467,7 @@ void check(const Variant& v, const Case& c, int m, int ctas, int mode, int y_typ
   a.flags = flags;
   fill_x<<<(m * a.ldx + 255) / 256, 256>>>(x_buffer, m, c.k, packed_k, a.ldx, mode, v.half == Half::bf16, 99 + m + mode);
   CHECK(cudaMemset(y_buffer, 0xff, m * a.ldy * 4));
-  const std::int64_t units = std::int64_t{a.columns} * a.k_blocks;
-  ctas = static_cast<int>(std::min<std::int64_t>(ctas, units));
+  ctas = static_cast<int>(std::min<std::int64_t>(ctas, std::int64_t{a.columns} * a.steps));
   if (ctas < 0 && !cluster_of(a, -ctas)) return;
   if (smem_bytes(v, a) > 232448) return;
   launch(v, a, ctas, pdl, nullptr);
@@ -556,6 +557,7 @@ void time_all(const std::string& shapes, const std::vector<int>& ms, const char*
       c.n = layer.n;
       c.k = layer.k;
       if (v.weights == Weights::fp4_e4m3) c.group = 16, c.scale_type = PlaneType::e4m3;
+      if (v.weights == Weights::fp4_e8m0) c.group = 32, c.scale_type = PlaneType::e8m0;
       if (v.weights == Weights::fp4) c.group = 32, c.scale_type = PlaneType::e8m0;
       if (std::strstr(v.name, "zeros")) c.extra = Extra::zeros;
       if (std::strstr(v.name, "act")) c.group = -128;
@@ -701,7 +703,7 @@ std::byte* workspace;
 constexpr std::size_t workspace_size = std::size_t{64} << 20;
 
 void check_plan(const Case& c, Weights weights, Half half, int m, int sms, int misalign, int y_type, bool gathered) {
-  Variant v{"plan", nullptr, weights, half, 1, Flush::units, 16, 3, {}};
+  Variant v{"plan", nullptr, weights, half, 1, Flush::units, 16, 3, 1, {}};
   Problem p;
   make(p, v, c, 77 + m + sms);
   DecodeArgs& a = p.args;
@@ -803,16 +805,19 @@ struct Format {
   Half half;
   int group;
   PlaneType scale;
-  Extra extra;
+  Extra extra = Extra::none;
+  bool gathered = false;  // activation order
 };
-const Format formats[] = {{"int4", Weights::int4, Half::bf16, 128, PlaneType::bf16, Extra::none},
+// int4_act is what packing makes of GPTQ's groups of 128; int4_act_rows has a scale row for each slice, as where groups are cut.
+const Format formats[] = {{"int4", Weights::int4, Half::bf16, 128, PlaneType::bf16},
                           {"int4_zeros", Weights::int4, Half::bf16, 128, PlaneType::bf16, Extra::zeros},
-                          {"int4_f16", Weights::int4, Half::f16, 128, PlaneType::f16, Extra::none},
-                          {"int4_act", Weights::int4, Half::bf16, -128, PlaneType::bf16, Extra::none},
-                          {"int4_g32", Weights::int4, Half::bf16, 32, PlaneType::bf16, Extra::none},
-                          {"int8", Weights::int8, Half::bf16, 128, PlaneType::bf16, Extra::none},
-                          {"mxfp4", Weights::fp4, Half::bf16, 32, PlaneType::e8m0, Extra::none},
-                          {"nvfp4", Weights::fp4_e4m3, Half::bf16, 16, PlaneType::e4m3, Extra::none}};
+                          {"int4_f16", Weights::int4, Half::f16, 128, PlaneType::f16},
+                          {"int4_act", Weights::int4, Half::bf16, 128, PlaneType::bf16, Extra::none, true},
+                          {"int4_act_rows", Weights::int4, Half::bf16, -128, PlaneType::bf16, Extra::none, true},
+                          {"int4_g32", Weights::int4, Half::bf16, 32, PlaneType::bf16},
+                          {"int8", Weights::int8, Half::bf16, 128, PlaneType::bf16},
+                          {"mxfp4", Weights::fp4, Half::bf16, 32, PlaneType::e8m0},
+                          {"nvfp4", Weights::fp4_e4m3, Half::bf16, 16, PlaneType::e4m3}};
 
 struct Forced {
   int sms = 0;  // 0: all
@@ -833,7 +838,7 @@ void time_plans(const std::string& shapes, const std::vector<int>& ms, const cha
       c.n = layer.n, c.k = layer.k, c.group = f.group, c.scale_type = f.scale, c.extra = f.extra;
       const double bytes = double{1} * c.n * c.k * (f.weights == Weights::int8 ? 1 : 0.5);
       c.copies = static_cast<int>(std::ceil(250e6 / bytes)) + 1;
-      Variant v{"plan", nullptr, f.weights, f.half, 1, Flush::units, 16, 3, {}};
+      Variant v{"plan", nullptr, f.weights, f.half, 1, Flush::units, 16, 3, 1, {}};
       Problem p;
       make(p, v, c, 7);
       Packed w = packed(p, c, f.weights);
@@ -841,7 +846,7 @@ void time_plans(const std::string& shapes, const std::vector<int>& ms, const cha
       w.view.n_parts = 1;
       std::vector<std::int32_t> identity(c.k);
       for (int k = 0; k < c.k; ++k) identity[k] = k ^ 1;
-      if (c.group < 0) {
+      if (f.gathered) {
         auto* g = device<std::int32_t>(c.k);
         CHECK(cudaMemcpy(g, identity.data(), 4 * identity.size(), cudaMemcpyHostToDevice));
         p.owned.push_back(g);
@@ -872,7 +877,7 @@ void time_plans(const std::string& shapes, const std::vector<int>& ms, const cha
         Errors e;
         DecodeArgs& a = p.args;
         a.x = x_buffer, a.ldx = c.k, a.ldy = c.n, a.m = m, a.y_type = f.half == Half::bf16;
-        if (c.group > 0) e = compare(v, a, c.n, c.k);
+        if (!f.gathered) e = compare(v, a, c.n, c.k);
         for (const bool pdl : {true, false}) {
           const int calls = std::max(32, c.copies);
           call.dependent = pdl;
@@ -906,7 +911,7 @@ void time_plans(const std::string& shapes, const std::vector<int>& ms, const cha
           CHECK(cudaGraphExecDestroy(exec));
           CHECK(cudaGraphDestroy(graph));
           const double median = us[us.size() / 2];
-          const bool ok = c.group < 0 || (!e.nan && e.kernel <= 1.1 * e.dequantized);
+          const bool ok = f.gathered || (!e.nan && e.kernel <= 1.1 * e.dequantized);
           std::fprintf(out_file,
                        "{\"layer\":\"%s\",\"n\":%d,\"k\":%d,\"m\":%d,\"weight\":\"%s\",\"group\":%d,\"act\":\"%s\","
                        "\"kernel\":\"sm80_mma/%s\",\"tile_m\":%d,\"warps\":%d,\"ctas\":%d,\"cluster\":%d,\"pdl\":%d,"

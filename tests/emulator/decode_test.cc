@@ -14,18 +14,19 @@ namespace {
 
 template <Weights weights, Half half, int kM8, Flush flush, int kWarps>
 Product run(const Case& c, const emu::Options& options) {
-  using Shape = DecodeShape<weights, kM8, flush>;
+  constexpr int units = decode_units(weights, kM8, flush, SharedMemory::large), stages = units == 2 ? 2 : 3;
+  using Shape = DecodeShape<weights, kM8, flush, units>;
   Prepared p(c, half, false);
-  p.cut(p.args.columns * p.args.k_blocks, c.ctas, kM8 * 512);
+  p.args.steps = (p.args.k_blocks + units - 1) / units;
+  p.cut(p.args.columns * p.args.steps, c.ctas, kM8 * 512);
   ptx::LaunchShape shape;
   shape.grid_x = static_cast<std::uint32_t>(c.ctas);
   shape.threads = 32 * kWarps;
   shape.cluster_x = static_cast<std::uint32_t>(c.cluster);
   const int slot = slot_bytes<Shape>(plane_shift(c.scale_type), c.extra == Extra::none ? -1 : plane_shift(c.extra_type));
-  shape.dynamic_smem = static_cast<std::uint32_t>(kWarps * 3 * slot + (c.cluster - 1) * kM8 * 2048 +
-                                                  (weights == Weights::fp4_e4m3 ? kWarps * 512 : 0));
+  shape.dynamic_smem = static_cast<std::uint32_t>(kWarps * (stages * slot + Shape::converted_bytes) + (c.cluster - 1) * kM8 * 2048);
   shape.dependent = true;
-  p.product.outcome = emu::launch(shape, options, [a = p.args] { decode_kernel<weights, half, kM8, flush, kWarps, 3>(a); });
+  p.product.outcome = emu::launch(shape, options, [a = p.args] { decode_kernel<weights, half, kM8, flush, kWarps, stages>(a); });
   return p.finish(c);
 }
 
@@ -42,16 +43,22 @@ void sweep(Case c, bool exact_one_hot = true) {
 
 TEST(Decode, Int4) {
   sweep<Weights::int4, Half::bf16, 1, Flush::units>({});
-  sweep<Weights::int4, Half::f16, 1, Flush::units>(
-      {.n = 72, .k = 320, .m = 8, .group = 64, .scale_type = PlaneType::f16, .ctas = 2});
+  sweep<Weights::int4, Half::f16, 1, Flush::units>({.n = 72, .k = 320, .m = 8, .scale_type = PlaneType::f16, .ctas = 2});  // odd K
+  sweep<Weights::int4, Half::f16, 1, Flush::units>({.k = 904, .m = 2, .group = 256, .scale_type = PlaneType::f32, .ctas = 3});
+  sweep<Weights::int4, Half::f16, 2, Flush::units>(
+      {.n = 72, .k = 320, .m = 12, .group = 64, .scale_type = PlaneType::f16, .ctas = 2});
   sweep<Weights::int4, Half::bf16, 2, Flush::units>({.n = 130, .k = 200, .m = 11, .group = 0, .scale_type = PlaneType::f32});
 }
 TEST(Decode, Int4ZeroPoints) {
   sweep<Weights::int4, Half::bf16, 1, Flush::units>({.extra = Extra::zeros});
+  sweep<Weights::int4, Half::f16, 1, Flush::units>({.m = 8, .scale_type = PlaneType::f16, .extra = Extra::zeros, .most_zero = 256});
+  sweep<Weights::int4, Half::bf16, 1, Flush::pairs>({.group = 64, .extra = Extra::zeros, .ctas = 2, .most_zero = 256});
   sweep<Weights::int4, Half::f16, 2, Flush::units>(
       {.m = 9, .scale_type = PlaneType::f16, .extra_type = PlaneType::i16, .extra = Extra::zeros, .ctas = 3});
 }
 TEST(Decode, Int4Offsets) {
+  sweep<Weights::int4, Half::f16, 1, Flush::units>(
+      {.scale_type = PlaneType::f16, .extra_type = PlaneType::f16, .extra = Extra::offsets, .ctas = 2}, false);
   sweep<Weights::int4, Half::bf16, 1, Flush::pairs>(
       {.k = 224, .group = 32, .scale_type = PlaneType::f16, .extra_type = PlaneType::f16, .extra = Extra::offsets}, false);
   sweep<Weights::int4, Half::bf16, 1, Flush::slices>(
@@ -67,14 +74,26 @@ TEST(Decode, ScalesBySlice) {
 TEST(Decode, Int8) {
   sweep<Weights::int8, Half::bf16, 1, Flush::units>({});
   sweep<Weights::int8, Half::f16, 2, Flush::units>({.n = 72, .m = 16, .group = 32, .scale_type = PlaneType::f16, .ctas = 3});
-  sweep<Weights::int8, Half::bf16, 1, Flush::units>({.extra = Extra::zeros, .ctas = 2});
+  sweep<Weights::int8, Half::bf16, 1, Flush::units>({.extra = Extra::zeros, .ctas = 2, .most_zero = 256});
 }
 TEST(Decode, Fp4) {
-  sweep<Weights::fp4, Half::bf16, 1, Flush::pairs>({.k = 224, .group = 32, .scale_type = PlaneType::e8m0});
+  sweep<Weights::fp4, Half::f16, 1, Flush::pairs>({.k = 224, .group = 32, .scale_type = PlaneType::e8m0});
   sweep<Weights::fp4, Half::f16, 2, Flush::pairs>({.m = 10, .group = 64, .scale_type = PlaneType::e8m0, .ctas = 2});
   sweep<Weights::fp4, Half::bf16, 1, Flush::slices>({.group = -1, .scale_type = PlaneType::f32});
   sweep<Weights::fp4_e4m3, Half::bf16, 1, Flush::slices>({.k = 208, .group = 16, .scale_type = PlaneType::e4m3, .ctas = 2});
+  sweep<Weights::fp4_e4m3, Half::bf16, 1, Flush::slices>({.k = 304, .m = 8, .group = -1, .scale_type = PlaneType::e4m3});
+  sweep<Weights::fp4_e8m0, Half::bf16, 1, Flush::slices>({.k = 296, .group = 32, .scale_type = PlaneType::e8m0, .ctas = 2});
+  sweep<Weights::fp4_e8m0, Half::bf16, 2, Flush::slices>({.m = 10, .group = 64, .scale_type = PlaneType::e8m0});
   sweep<Weights::fp4_e4m3, Half::f16, 2, Flush::slices>({.m = 9, .group = 16, .scale_type = PlaneType::e4m3});
+}
+// e8m0 scales into the fragment: every code of the range, those too large to place a code's bits at once too.
+TEST(Decode, AllPowersOfTwo) {
+  for (const int from : {0, 1, 60, 110, 119, 120, 125, 127, 180, 240}) {
+    const Case c{
+        .weights = Weights::fp4_e8m0, .m = 8, .group = 32, .scale_type = PlaneType::e8m0, .x = Case::one_hot, .e8m0_from = from};
+    check(run<Weights::fp4_e8m0, Half::bf16, 1, Flush::slices, 4>(c, {.kernel = "decode"}), c, true);
+    if (HasFatalFailure()) return;
+  }
 }
 TEST(Decode, PartsAndBias) { sweep<Weights::int4, Half::bf16, 1, Flush::units>({.n = 200, .first_part = 71, .bias = true}, false); }
 TEST(Decode, IntegersAreExact) {

@@ -26,11 +26,12 @@ struct Case {
   int first_part = 0;  // rows of a first part; 0: one part
   bool bias = false;
   enum { gaussian, shifted, one_hot, integers } x = gaussian;
-  int most_zero = 16;  // zero points are less
-  bool quads = false;  // y and its rows are aligned to four elements
+  int e8m0_from = 118;  // e8m0 scales are this code and the eight after it
+  int most_zero = 16;   // zero points are less
+  bool quads = false;   // y and its rows are aligned to four elements
 };
 
-inline void append(std::vector<std::uint8_t>& plane, PlaneType type, std::mt19937& random, int kind, int most) {
+inline void append(std::vector<std::uint8_t>& plane, PlaneType type, std::mt19937& random, int kind, int most, int e8m0_from) {
   const auto put = [&](auto v) {
     const auto* p = reinterpret_cast<const std::uint8_t*>(&v);
     plane.insert(plane.end(), p, p + sizeof v);
@@ -42,7 +43,7 @@ inline void append(std::vector<std::uint8_t>& plane, PlaneType type, std::mt1993
     case PlaneType::bf16: return put(f32_to_bf16(f));
     case PlaneType::f32: return put(f);
     case PlaneType::e4m3: return put(static_cast<std::uint8_t>(random() % 0x7f));
-    case PlaneType::e8m0: return put(static_cast<std::uint8_t>(120 + random() % 9));
+    case PlaneType::e8m0: return put(static_cast<std::uint8_t>(static_cast<unsigned>(e8m0_from) + random() % 9));
     case PlaneType::u8: return put(static_cast<std::uint8_t>(f));
     case PlaneType::i16: return put(static_cast<std::int16_t>(f));
   }
@@ -79,6 +80,7 @@ struct Prepared {
     a.part[1] = {block1, c.first_part, c.n - c.first_part, 2.0f};
     a.columns = c.first_part ? block1 + (c.n - c.first_part + 63) / 64 : (c.n + 63) / 64;
     a.k_blocks = (c.k + block_k - 1) / block_k;
+    a.steps = a.k_blocks;
     const int slices = a.k_blocks * slices_each, packed_k = a.k_blocks * block_k;
     a.group_shift = 31;
     a.rows = 1;
@@ -94,9 +96,9 @@ struct Prepared {
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(a.columns * a.k_blocks) * 2048), scales, extra;
     for (auto& b : codes) b = static_cast<std::uint8_t>(random());
     const int elements = a.columns * a.rows * 64;
-    for (int i = 0; i < elements; ++i) append(scales, c.scale_type, random, 0, 0);
+    for (int i = 0; i < elements; ++i) append(scales, c.scale_type, random, 0, 0, c.e8m0_from);
     for (int i = 0; i < elements && c.extra != Extra::none; ++i)
-      append(extra, c.extra_type, random, c.extra == Extra::zeros ? 1 : 2, c.most_zero);
+      append(extra, c.extra_type, random, c.extra == Extra::zeros ? 1 : 2, c.most_zero, 0);
     a.scale_type = c.scale_type;
     a.extra_type = c.extra_type;
     a.extra_kind = c.extra;

@@ -179,7 +179,7 @@ void run_decode(int sms, int n, int k, int m) {
   shape.dynamic_smem = p.smem;
   run.product.outcome = emu::launch(shape, {.kernel = "decode"}, [a = run.args] {
     decode_kernel<Weights::int4, Half::bf16, kM8, Flush::units, decode_warps(Weights::int4, kM8, Flush::units, SharedMemory::small),
-                  decode_stages(SharedMemory::small)>(a);
+                  decode_stages(1, SharedMemory::small), 1, 1>(a);
   });
   check(run.finish(c), c, false);
 }

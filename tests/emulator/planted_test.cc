@@ -20,13 +20,15 @@ namespace {
 using emu::FaultKind;
 
 emu::Outcome decode(const emu::Options& options) {
-  using Shape = DecodeShape<Weights::int4, 1, Flush::units>;
-  constexpr int warps = 4, stages = 3;
-  const Case c{.n = 128, .k = 1344, .m = 3, .ctas = 3};  // the ring wraps, shares are uneven, columns are split
+  constexpr int warps = 4, stages = 3, units = 2;
+  using Shape = DecodeShape<Weights::int4, 1, Flush::units, units>;
+  const Case c{
+      .n = 128, .k = 2624, .m = 3, .ctas = 3};  // the ring wraps, shares are uneven, columns are split, K's last step is half
   Prepared p(c, Half::bf16, false);
-  p.cut(p.args.columns * p.args.k_blocks, c.ctas, 512);
+  p.args.steps = (p.args.k_blocks + units - 1) / units;
+  p.cut(p.args.columns * p.args.steps, c.ctas, 512);
   ptx::LaunchShape shape{.grid_x = 3, .threads = 32 * warps};
-  shape.dynamic_smem = static_cast<std::uint32_t>(warps * stages * slot_bytes<Shape>(1, -1));
+  shape.dynamic_smem = static_cast<std::uint32_t>(warps * (stages * slot_bytes<Shape>(1, -1) + Shape::converted_bytes));
   shape.dependent = true;
   return emu::launch(shape, options,
                      [a = p.args] { planted::decode_kernel<Weights::int4, Half::bf16, 1, Flush::units, warps, stages>(a); });

@@ -35,15 +35,17 @@ template <Weights weights, int kM8, Flush flush>
 Cost decode(int m, int group, PlaneType scale) {
   return per_block(
       [&](int k) {
-        using Shape = DecodeShape<weights, kM8, flush>;
-        constexpr int warps = 4;
+        constexpr int warps = 4, units = decode_units(weights, kM8, flush, SharedMemory::large), stages = units == 2 ? 2 : 3;
+        using Shape = DecodeShape<weights, kM8, flush, units>;
         const Case c{.weights = weights, .n = 64, .k = k, .m = m, .group = group, .scale_type = scale};
         Prepared p(c, Half::bf16, false);
-        p.cut(p.args.k_blocks, 1, kM8 * 512);
+        p.args.steps = (p.args.k_blocks + units - 1) / units;
+        p.cut(p.args.steps, 1, kM8 * 512);
         ptx::LaunchShape shape{.threads = 32 * warps};
-        shape.dynamic_smem = static_cast<std::uint32_t>(warps * (3 * slot_bytes<Shape>(plane_shift(scale), -1) + 512));
+        shape.dynamic_smem =
+            static_cast<std::uint32_t>(warps * (stages * slot_bytes<Shape>(plane_shift(scale), -1) + Shape::converted_bytes));
         const emu::Outcome o = emu::launch(shape, {.kernel = "decode", .races = false, .count = true},
-                                           [a = p.args] { decode_kernel<weights, Half::bf16, kM8, flush, warps, 3>(a); });
+                                           [a = p.args] { decode_kernel<weights, Half::bf16, kM8, flush, warps, stages>(a); });
         EXPECT_FALSE(o.fault) << o.fault->message();
         return o.counters;
       },
@@ -74,7 +76,7 @@ TEST(Traffic, Decode) {
   EXPECT_EQ((decode<Weights::int4, 1, Flush::units>(8, 128, PlaneType::bf16)), (Cost{26, 0, 3136}));
   EXPECT_EQ((decode<Weights::int4, 2, Flush::units>(16, 128, PlaneType::bf16)), (Cost{34, 0, 4160}));
   EXPECT_EQ((decode<Weights::int8, 1, Flush::units>(8, 128, PlaneType::bf16)), (Cost{42, 0, 5184}));
-  EXPECT_EQ((decode<Weights::fp4, 1, Flush::pairs>(8, 32, PlaneType::e8m0)), (Cost{40, 0, 3200}));
+  EXPECT_EQ((decode<Weights::fp4_e8m0, 1, Flush::slices>(8, 32, PlaneType::e8m0)), (Cost{58, 0, 3328}));
   EXPECT_EQ((decode<Weights::fp4_e4m3, 1, Flush::slices>(8, 16, PlaneType::e4m3)), (Cost{58, 0, 3328}));
 }
 TEST(Traffic, Middle) {

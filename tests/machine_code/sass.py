@@ -44,14 +44,15 @@ class Kernel:
         return sum(i.opcode.split(".")[0] in opcodes for i in self.instructions)
 
     def main_loop(self):
-        """The smallest loop with both tensor core instructions and asynchronous copies."""
-        best = None
+        """The smallest loop with tensor core instructions and the most asynchronous copies: code that is out of the way may jump
+        back over a part of the loop."""
+        loops = []
         for first, last in self.loops:
             body = self.instructions[first : last + 1]
-            kinds = {i.opcode.split(".")[0] for i in body}
-            if {"HMMA", "LDGSTS"} <= kinds and (best is None or len(body) < len(best)):
-                best = body
-        return best
+            kinds = collections.Counter(i.opcode.split(".")[0] for i in body)
+            if kinds["HMMA"] and kinds["LDGSTS"]:
+                loops.append((-kinds["LDGSTS"], len(body), body))
+        return min(loops, key=lambda loop: loop[:2])[2] if loops else None
 
 
 def parse(listing, arch):
@@ -96,7 +97,7 @@ def read(path):
     return kernels
 
 
-WEIGHTS = ["int4", "int8", "fp4", "fp4_e4m3"]
+WEIGHTS = ["int4", "int8", "fp4", "fp4_e4m3", "fp4_e8m0"]
 FLUSH = ["units", "pairs", "slices"]
 
 

@@ -111,6 +111,11 @@ SF_DEVICE std::uint32_t e4m3_pair(std::uint32_t word, int part) {
   }
 }
 
+// The same of e8m0, bf16: scale · 2^124, for codes up to 127. The product is value · scale / 4, exact for every code: bf16 holds
+// multiples of 2^-133 and 1.5 · 2^127, so that no code needs another power of two.
+SF_DEVICE std::uint32_t e8m0_factors(std::uint32_t word, int part) {
+  return ptx::prmt(word, 0, part ? 0x4342u : 0x4140u) * 0x80u + 0x3e003e00u;
+}
 // e8m0 scales as bf16: code 0 is the subnormal 2^-127, 255 is NaN.
 SF_DEVICE std::uint32_t e8m0_pair(std::uint32_t word, int part) {
   const std::uint32_t t = ptx::prmt(word, 0, part ? 0x4342u : 0x4140u);  // each byte in the low half of 16 bits

@@ -17,12 +17,22 @@ SF_DEVICE float byte_value(PlaneType type, std::uint32_t b) {
   return ptx::mul_f32(ptx::bits_as<float>((b & 0x80u) << 24 | (b & 0x7fu) << 20), 0x1p120f);
 }
 
+// Rows of 16-bit elements by one ldmatrix: 16-byte row i of the plane row is n = 8i … 8i+7. Matrix j is fed rows 2j and 2j+1 in
+// turn, so that its transposed fragment is {n = 16j+g, n = 16j+8+g} for every t. Where a lane reads:
+SF_DEVICE int half_row_offset(int lane) { return 16 * (2 * (lane >> 3) + (lane & 1)); }
+// From there, where the type is known.
+template <ptx::Half half>
+SF_DEVICE void read_half_row(ptx::sptr<const std::byte> at, float (&out)[4][2]) {
+  std::uint32_t pair[4];
+  ptx::ldmatrix<4, true>(pair, at);
+  SF_UNROLL
+  for (int i = 0; i < 8; ++i) out[i >> 1][i & 1] = ptx::to_f32<half>(pair[i >> 1], i & 1);
+}
+
 SF_DEVICE void read_plane_row(PlaneType type, ptx::sptr<const std::byte> row, int lane, float (&out)[4][2]) {
   if (type == PlaneType::bf16 || type == PlaneType::f16 || type == PlaneType::i16) {
-    // One ldmatrix: 16-byte row i of the plane row is n = 8i … 8i+7. Matrix j is fed rows 2j and 2j+1 in turn, so that its
-    // transposed fragment is {n = 16j+g, n = 16j+8+g} for every t.
     std::uint32_t pair[4];
-    ptx::ldmatrix<4, true>(pair, row + 16 * (2 * (lane >> 3) + (lane & 1)));
+    ptx::ldmatrix<4, true>(pair, row + half_row_offset(lane));
     // The branches stay outside of the loops: selects between three conversions of each element cost more.
     if (type == PlaneType::bf16) {
       SF_UNROLL

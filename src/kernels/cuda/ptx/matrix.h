@@ -85,9 +85,28 @@ SF_DEVICE void stmatrix(sptr<T> row, const std::uint32_t (&in)[count] SF_AT) {
 #endif
 }
 
-// mma.sync.aligned.m16n8k16.row.col.f32.{f16,bf16}.{f16,bf16}.f32 (PTX ISA, "Warp Level Matrix Instructions: mma"): d = a·b + d.
+// mma.sync.aligned.m16n8k16.row.col.f32.{f16,bf16}.{f16,bf16}.f32 (PTX ISA, "Warp Level Matrix Instructions: mma"): d = a·b + c.
 // With g = lane/4, t = lane%4: a[i] holds row g + 8(i&1), k = 2t + 8(i>>1) and that + 1; b[i] holds column g, k = 2t + 8i and that
-// + 1; d[i] holds row g + 8(i>>1), column 2t + (i&1).
+// + 1; c[i], d[i] hold row g + 8(i>>1), column 2t + (i&1).
+template <Half type>
+SF_DEVICE void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], const float (&c)[4] SF_AT) {
+#if SF_ON_DEVICE
+  if constexpr (type == Half::f16) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+  }
+#else
+  emu::mma_m16n8k16(d, a, b, c, type == Half::bf16, at);
+#endif
+}
+// The same, adding to d.
 template <Half type>
 SF_DEVICE void mma_m16n8k16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2] SF_AT) {
 #if SF_ON_DEVICE

@@ -37,7 +37,8 @@ struct DecodeArgs {
   std::int32_t grain;                   // units that stay together: 1, or those of a column (tile), which is then not split
   std::int32_t units_each, units_more;  // a CTA takes units_each grains, the first units_more CTAs one more
   std::int32_t cluster;                 // CTAs of a cluster, which share whole columns (then units_more is 0); 1: none
-  std::int32_t m_groups, steps;         // middle: tiles along M, steps of a tile along K
+  std::int32_t m_groups;                // middle: tiles along M
+  std::int32_t steps;                   // of a column (tile) along K
   float zero;                           // the zero point where extra is not the zero plane
   PlaneType scale_type, extra_type;
   Extra extra_kind;
@@ -61,10 +62,10 @@ SF_DEVICE std::int32_t first_unit(const DecodeArgs& a, std::int32_t cta) {
   return (cta * a.units_each + (cta < a.units_more ? cta : a.units_more)) * a.grain;
 }
 
-// The scale row of slice `lane` % 8, counted from a unit's first slice. Read ahead of the copies that need it, so that the load is
-// not waited for.
-SF_DEVICE std::int32_t row_of(const DecodeArgs& a, std::int32_t first_slice, std::int32_t slices, int lane) {
-  const std::int32_t last = slices - 1, at = first_slice + (lane & 7);
+// The scale row of a slice of K's `slices`, or of the last. Read ahead of the copies that need it, so that the load is not waited
+// for.
+SF_DEVICE std::int32_t row_of(const DecodeArgs& a, std::int32_t at, std::int32_t slices) {
+  const std::int32_t last = slices - 1;
   const std::int32_t slice = at < last ? at : last;
   std::int32_t row;
   if (a.row_of_slice)
@@ -89,8 +90,8 @@ SF_DEVICE void copy_slice_rows(sptr<std::byte> to, gptr<const std::byte> plane, 
 // ldmatrix fall into different banks.
 template <int kChunks>
 SF_DEVICE int x_offset(int token, int chunk) {
-  if constexpr (kChunks == 8)
-    return token * 128 + ((chunk ^ (token & 7)) * 16);
+  if constexpr (kChunks >= 8)
+    return token * (16 * kChunks) + ((chunk ^ (token & 7)) * 16);
   else
     return token * 64 + ((chunk ^ (token >> 1 & 3)) * 16);
 }

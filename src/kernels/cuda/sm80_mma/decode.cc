@@ -6,23 +6,26 @@
 namespace swordfish::mma {
 namespace {
 
-Weights weights_of(const PackedView& w) {
+Weights weights_of(const PackedView& w, bool bf16) {
   switch (w.code) {
     case CodeType::int4: return Weights::int4;
     case CodeType::int8: return Weights::int8;
     case CodeType::fp4: break;
   }
-  return w.scale_type == DType::f8_e4m3 ? Weights::fp4_e4m3 : Weights::fp4;
+  if (w.scale_type == DType::f8_e4m3) return Weights::fp4_e4m3;
+  return w.scale_type == DType::f8_e8m0 && bf16 ? Weights::fp4_e8m0 : Weights::fp4;
 }
 
-Flush flush_of(const PackedView& w) {
-  const Weights weights = weights_of(w);
-  if (weights == Weights::fp4_e4m3) return Flush::slices;
-  const bool regular = w.row_of_slice == nullptr;
-  const std::int64_t covered = w.rows == 1 ? w.packed_k() : w.group_size;
-  if (regular && weights != Weights::fp4 && covered >= w.block_k()) return Flush::units;
-  if (regular && weights != Weights::int8 && covered >= 32) return Flush::pairs;
-  return Flush::slices;
+// Whether each scale row covers so many whole columns.
+bool rows_cover(const PackedView& w, std::int64_t k) {
+  return w.row_of_slice == nullptr && (w.rows == 1 ? w.packed_k() : w.group_size) >= k;
+}
+Flush flush_of(const PackedView& w, const DecodePlan& p, SharedMemory shared) {
+  if (scaled_in_fragment(p.weights)) return Flush::slices;
+  const std::int64_t step = w.block_k() * decode_units(p.weights, p.m8, Flush::units, shared);
+  if (p.weights != Weights::fp4 && rows_cover(w, step)) return Flush::units;
+  const bool pairs = p.weights == Weights::int4 || (p.weights == Weights::fp4 && !p.bf16);
+  return pairs && rows_cover(w, 32) ? Flush::pairs : Flush::slices;
 }
 
 int element_shift(DType type) {
@@ -32,31 +35,43 @@ int extra_shift(const PackedView& w, bool has_zeros, bool has_offsets) {
   return has_zeros ? element_shift(w.zero_type) : has_offsets ? element_shift(w.offset_type) : -1;
 }
 
+// Bytes of shared memory a warp.
+template <Weights weights, int m8, Flush flush, int units>
+int warp_bytes(int scale, int extra, SharedMemory shared) {
+  using Shape = DecodeShape<weights, m8, flush, units>;
+  return decode_stages(units, shared) * slot_bytes<Shape>(scale, extra) + Shape::converted_bytes;
+}
+template <Weights weights, int m8, Flush flush>
+int warp_bytes(int scale, int extra, SharedMemory shared) {
+  return decode_units(weights, m8, flush, shared) == 2 ? warp_bytes<weights, m8, flush, 2>(scale, extra, shared)
+                                                       : warp_bytes<weights, m8, flush, 1>(scale, extra, shared);
+}
 template <Weights weights, int m8>
-int slot_of(Flush flush, int scale, int extra) {
+int warp_bytes(Flush flush, int scale, int extra, SharedMemory shared) {
   switch (flush) {
-    case Flush::units: return slot_bytes<DecodeShape<weights, m8, Flush::units>>(scale, extra);
-    case Flush::pairs: return slot_bytes<DecodeShape<weights, m8, Flush::pairs>>(scale, extra);
+    case Flush::units: return warp_bytes<weights, m8, Flush::units>(scale, extra, shared);
+    case Flush::pairs: return warp_bytes<weights, m8, Flush::pairs>(scale, extra, shared);
     case Flush::slices: break;
   }
-  return slot_bytes<DecodeShape<weights, m8, Flush::slices>>(scale, extra);
+  return warp_bytes<weights, m8, Flush::slices>(scale, extra, shared);
 }
 template <int m8>
-int slot_of(Weights weights, Flush flush, int scale, int extra) {
-  switch (weights) {
-    case Weights::int4: return slot_of<Weights::int4, m8>(flush, scale, extra);
-    case Weights::int8: return slot_of<Weights::int8, m8>(flush, scale, extra);
-    case Weights::fp4: return slot_of<Weights::fp4, m8>(flush, scale, extra);
-    case Weights::fp4_e4m3: break;
+int warp_bytes(const DecodePlan& p, int scale, int extra, SharedMemory shared) {
+  switch (p.weights) {
+    case Weights::int4: return warp_bytes<Weights::int4, m8>(p.flush, scale, extra, shared);
+    case Weights::int8: return warp_bytes<Weights::int8, m8>(p.flush, scale, extra, shared);
+    case Weights::fp4: return warp_bytes<Weights::fp4, m8>(p.flush, scale, extra, shared);
+    case Weights::fp4_e4m3:
+    case Weights::fp4_e8m0: break;  // the same
   }
-  return slot_of<Weights::fp4_e4m3, m8>(flush, scale, extra);
+  return warp_bytes<Weights::fp4_e4m3, m8>(p.flush, scale, extra, shared);
 }
 
 std::int64_t shared_bytes(const PackedView& w, const Gpu& gpu, const DecodePlan& p, int warps, int cluster) {
   const int scale = element_shift(w.scale_type), extra = extra_shift(w, w.zeros != nullptr, w.offsets != nullptr);
-  const int slot = p.m8 == 1 ? slot_of<1>(p.weights, p.flush, scale, extra) : slot_of<2>(p.weights, p.flush, scale, extra);
-  return std::int64_t{warps} * decode_stages(shared_memory(gpu.arch)) * slot + (cluster - 1) * p.m8 * 2048 +
-         (p.weights == Weights::fp4_e4m3 ? warps * 512 : 0);
+  const SharedMemory shared = shared_memory(gpu.arch);
+  const int warp = p.m8 == 1 ? warp_bytes<1>(p, scale, extra, shared) : warp_bytes<2>(p, scale, extra, shared);
+  return std::int64_t{warps} * warp + (cluster - 1) * p.m8 * 2048;
 }
 
 // How many CTAs, of how many warps. In order: no column is split; columns are split inside of clusters of two; by flags. An SM
@@ -64,7 +79,7 @@ std::int64_t shared_bytes(const PackedView& w, const Gpu& gpu, const DecodePlan&
 // many, or must be split, cost more. Clusters of four are no gain: too few of them are co-resident (4096 × 4096: 7.8 against 5.2
 // us). Where columns fill the SMs evenly enough, as they soon do on parts with few, none is split.
 void choose_split(const PackedView& w, const Gpu& gpu, DecodePlan& p) {
-  const std::int64_t columns = w.n_blocks, units = columns * w.k_blocks, sms = gpu.sms;
+  const std::int64_t columns = w.n_blocks, steps = columns * ((w.k_blocks + p.units - 1) / p.units), sms = gpu.sms;
   const int warps = decode_warps(p.weights, p.m8, p.flush, shared_memory(gpu.arch));
   const auto set = [&p, columns](int n, std::int64_t ctas, int cluster) {
     p.warps = n;
@@ -91,10 +106,10 @@ void choose_split(const PackedView& w, const Gpu& gpu, DecodePlan& p) {
   }
   if (gpu.arch >= 90)
     for (std::int64_t c = sms / 2 * 2; 10 * c >= 9 * sms && c > 0; c -= 2)
-      if (units % c == 0 && columns % (c / 2) == 0) return set(warps, c, 2);
+      if (steps % c == 0 && columns % (c / 2) == 0) return set(warps, c, 2);
   for (std::int64_t c = sms; 10 * c >= 9 * sms; --c)
-    if (units % c == 0 && units / c % warps == 0) return set(warps, c, 1);
-  set(warps, std::min(sms, units), 1);
+    if (steps % c == 0 && steps / c % warps == 0) return set(warps, c, 1);
+  set(warps, std::min(sms, steps), 1);
 }
 
 // --- the middle kernel -----------------------------------------------------------------------------------------------------------
@@ -202,7 +217,7 @@ double choose_ctas(const MiddleCost& cost, std::int64_t sms, DecodePlan& p) {
 
 bool plan_middle(const PackedView& w, std::int64_t m, const Gpu& gpu, const DecodeChoice& choice, DecodePlan& p) {
   p.weights = w.code == CodeType::int4 ? Weights::int4 : w.code == CodeType::int8 ? Weights::int8 : Weights::fp4;
-  p.flush = p.weights != Weights::fp4 && flush_of(w) == Flush::units ? Flush::units : Flush::slices;
+  p.flush = p.weights != Weights::fp4 && rows_cover(w, w.block_k()) ? Flush::units : Flush::slices;
   const bool most_instances = p.weights == Weights::int4 && p.flush == Flush::units;  // other tiles than 32 or 64 by 128
   const int scale = element_shift(w.scale_type), extra = extra_shift(w, w.zeros != nullptr, false);
   DecodePlan best;
@@ -265,9 +280,11 @@ DecodePlan plan_decode(const PackedView& w, std::int64_t m, DType x_type, const 
   const bool middle = choice.kernel == DecodeChoice::best && m > 16 && middle_can(w, x_type) && plan_middle(w, m, gpu, choice, p);
   if (!middle) {
     p = start;
-    p.weights = weights_of(w);
-    p.flush = flush_of(w);
+    const SharedMemory shared = shared_memory(gpu.arch);
+    p.weights = weights_of(w, p.bf16);
     p.m8 = m <= 8 ? 1 : 2;
+    p.flush = flush_of(w, p, shared);
+    p.units = decode_units(p.weights, p.m8, p.flush, shared);
     choose_split(w, gpu, p);
     p.smem = static_cast<std::uint32_t>(shared_bytes(w, gpu, p, p.warps, p.cluster));
   }

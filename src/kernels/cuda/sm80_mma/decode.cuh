@@ -1,8 +1,8 @@
 // Decode: y[M,N] = x[M,K] · Wᵀ for few rows of x (8 or 16 a launch) on mma64/1, by mma.sync; sm_80 and up, bound by memory.
 //
-// Work partition. A unit is one 2,048-byte block of codes (64 rows of W × 64 k; int8: 32 k) with the x and the scales it needs.
-// The units of all columns, column by column, form one line of `columns · k_blocks`; CTA c takes an even piece of it. The piece is
-// cut into segments where a column ends, and a segment is split evenly, in k order, over the CTA's warps:
+// Work partition. A unit is one 2,048-byte block of codes (64 rows of W × 64 k; int8: 32 k); a step is kUnits of them, with the x
+// and the scales they need. The steps of all columns, column by column, form one line of `columns · steps`; CTA c takes an even
+// piece of it. The piece is cut into segments where a column ends, and a segment is split evenly, in k order, over the CTA's warps:
 //
 //     column 0                        column 1                        column 2
 //     |--------------------------|----|---------------------|---------|----------------- ...
@@ -10,31 +10,34 @@
 //                                |seg.|<---- segment ------>|<-seg.-->|<-- segment -->|
 //                                 w0…w15      w0…w15          w0…w15       w0…w15
 //
-//   A CTA that holds a column's first unit owns the column. A CTA whose first segment belongs to an earlier CTA's column hands it
+//   A CTA that holds a column's first step owns the column. A CTA whose first segment belongs to an earlier CTA's column hands it
 //   over as fp32, and the owner adds the pieces in k order after its own: through the workspace and a flag, or, where the CTAs of a
 //   cluster share whole columns (sm_90 and up), through the owner's shared memory and the cluster's barrier. Pieces come first in
 //   their CTAs and owners' incomplete columns last, so the owner seldom waits. CTAs are numbered from the grid's end: an owner
 //   waits only for CTAs that the hardware started before it.
 //
-// Main loop. Each warp streams its units through its own ring of kStages slots in shared memory: a lane copies (cp.async) the
-// 16-byte pieces of codes that it will consume; x and the scale rows are shared by the warp. One bar.warp.sync a unit makes x
+// Main loop. Each warp streams its steps through its own ring of kStages slots in shared memory: a lane copies (cp.async) the
+// 16-byte pieces of codes that it will consume; x and the scale rows are shared by the warp. One bar.warp.sync a step makes x
 // visible and frees the previous slot; no CTA barrier except at a segment's end. Weights are operand A (16 rows of W × 16 k), x is
 // operand B (16 k × 8 tokens): half the mma work for M ≤ 8 of the usual way round.
 //
-//     slot: | codes 2048 | x: 8·kM8 tokens × 64 k (int8: 32), 16-byte chunks xor-swizzled | scale rows | zero or offset rows |
+//     slot: | codes | x: 8·kM8 tokens × the step's k, 16-byte chunks xor-swizzled | scale rows | zero or offset rows |
 //
-// Arithmetic. Codes become exact 16-bit numbers q − base (parts/dequantize.cuh: base −16 for int4, 128 for int8); products add up
-// in fp32 over one scale row, and an mma with A = 1 adds up x over the same k; then total += scale · (sum − (zero − base)·Σx), two
-// fp32 fma, and with an offset plane total += offset · Σx. e2m1 has no base and no Σx; with e4m3 scales value · scale is exact in
-// 16 bits and goes into the fragment. Sums over warps and CTAs: fp32, ascending k. y = round(fma(alpha, total, bias)), once, to y's
-// type.
+// Arithmetic. Codes become exact 16-bit numbers q − base (parts/dequantize.cuh: base −16 for int4, 128 for int8). An mma whose A is
+// base − zero everywhere gives (base − zero)·Σx over the k between two applications of the scale; the sums of products start from
+// it instead of from 0, and then total += scale · sum, one fp32 fma. Where zero points vary by row (or are no 16-bit number), A is
+// base, and sum −= zero · Σx by an fma more; with an offset plane total += offset · Σx. e2m1 has no base and no Σx; with e4m3
+// scales, and e8m0 for bf16 x, value · scale is exact in 16 bits and goes into the fragment. Sums over warps and CTAs: fp32,
+// ascending k. y = round(fma(alpha, total, bias)), once, to y's type.
 //
 // Invariants: every warp passes every iteration of a segment (idle ones too), so ring positions agree in the CTA; a slot is
 // refilled only after the barrier that follows its last read; flags are zero before and after every launch; nothing but weights is
 // read before griddepcontrol.wait, nothing is written before it.
 //
-// Budget: M ≤ 8: 16 warps, 1 CTA/SM, or 8 warps, 2 CTAs/SM, ≤ 128 registers, 3 stages of 3.2 KB a warp: 156 (78) KB. M ≤ 16: the
-// same, 4.3 KB: 209 (104) KB; 12 warps where rows change inside of units. M ≤ 32: 8 warps, 254 registers, 8.5 KB: 204 KB.
+// Budget: M ≤ 8: 16 warps, 1 CTA/SM, or 8 warps, 2 CTAs/SM, ≤ 128 registers, 2 stages of 2 units, 6.3 KB a warp: 200 (100) KB (or
+// 3 stages of one unit). M ≤ 16: the same, 3 stages of 4.3 KB: 209 (104) KB; 12 warps where rows change inside of units.
+//
+// One file of more than 600 lines: copies, arithmetic and the ends of segments share the registers of one class and its ring.
 #pragma once
 
 #include "kernels/cuda/parts/dequantize.cuh"
@@ -53,45 +56,53 @@
 
 namespace swordfish::mma {
 
-// The walk of a warp's copies over the units of its CTA: segment by segment, its own share of each, with addresses at hand.
+// The walk of a warp's copies over the steps of its CTA: segment by segment, its own share of each, with addresses at hand.
 struct Feed {
   Share at;
   std::int32_t column;
-  std::int32_t left;             // units of the CTA after this segment
-  gptr<const std::byte> codes;   // of this lane's first piece of the next unit
-  gptr<const std::byte> scales;  // of the column's first row (Flush::units: this lane's piece of the next row)
-  gptr<const std::byte> extra;
+  std::int32_t left;            // steps of the CTA after this segment
+  gptr<const std::byte> codes;  // of this lane's first piece of the next step
+  // Of the column's first row: this lane's piece, where it always takes the same. Where sums are carried on, of the next row.
+  gptr<const std::byte> scales, extra;
   gptr<const std::uint16_t> x;  // this lane's chunk of its first token
-  std::int32_t rows;            // Flush::slices: the scale row of slice lane % 8, counted from the next unit's first
+  std::int32_t rows;            // Flush::slices: the scale row of slice lane % 8 (kFolded: lane / 4), from the next step's first on
   SF_DEVICE bool live() const { return at.k < at.k_end; }
 };
 
-template <Weights weights, Half half, int kM8, Flush kFlush, int kWarps, int kStages>
+template <Weights weights, Half half, int kM8, Flush kFlush, int kWarps, int kStages, int kUnits>
 struct Decode {
-  using Shape = DecodeShape<weights, kM8, kFlush>;
+  using Shape = DecodeShape<weights, kM8, kFlush, kUnits>;
   static constexpr bool kSums = Shape::sums;
-  static constexpr int kRows = 2048 + Shape::x_bytes;  // offset of the scale rows in a slot
-  static constexpr int kTokens = 32 / Shape::chunks;   // tokens whose x the warp copies at once
+  static constexpr bool kFolded = scaled_in_fragment(weights);  // scales are in the fragments
+  static constexpr bool kDynamic = kFlush == Flush::slices && !kFolded;
+  // Sums live until a row ends, which may be steps later; else every step ends with the scale.
+  static constexpr bool kCarry = kDynamic || (kFlush == Flush::units && (kM8 == 2 || weights == Weights::int8));
+  static constexpr int kRows = Shape::code_bytes + Shape::x_bytes;  // offset of the scale rows in a slot
+  static constexpr int kTokens = 32 / Shape::chunks;                // tokens whose x the warp copies at once
   static constexpr int kPasses = 8 * kM8 / kTokens;
-  static constexpr int kFragments = kM8 == 1 ? 1 : kM8 / 2;  // ldmatrix.x4 of x at a time
-  static constexpr bool kDynamic = kFlush == Flush::slices && weights != Weights::fp4_e4m3;
+  static constexpr int kXSlices = kM8 == 1 ? 2 : 1;  // whose x one ldmatrix.x4 brings
+  static constexpr int kSpan =                       // slices between two applications of the scale, as far as that is known
+      kFlush == Flush::units && !kCarry ? Shape::slices
+      : kFlush == Flush::pairs          ? 2
+                                        : kXSlices;
   static constexpr int kInbox = 8 * kM8 * 64 * 4;  // bytes
   static constexpr float kBase = weights == Weights::int4 ? -16.0f : 128.0f;
 
   const DecodeArgs& a;
   int lane, warp;
-  // In this warp's first slot: the lane's 16 bytes of the codes, its chunk of x to copy in even and in odd passes, its rows of x
-  // for the first ldmatrix (of each 16 tokens), the scale rows. Kept in registers (ptx::pinned).
-  sptr<std::byte> codes_at, x_copy[2], rows_at;
-  sptr<const std::byte> x_read[kFragments];
-  sptr<std::byte> converted;  // fp4_e4m3: four rows of 64 16-bit scales
+  // In this warp's first slot: the lane's 16 bytes of the codes, its chunk of x to copy first, its row of the scales (kM8 = 1) and
+  // of x for the first ldmatrix. Kept in registers (ptx::pinned).
+  sptr<std::byte> codes_at, x_copy;
+  sptr<const std::byte> row_read, x_read;
+  sptr<std::byte> converted;  // kFolded: scales of each slice, rows of 64 16-bit numbers
   sptr<float> inbox;          // the pieces of the cluster's next CTAs, [CTA][token][64]
   int slot_size, scale_shift, extra_shift;
-  std::int32_t group_mask,
-      unit_shift;                // Flush::units: a scale row ends with the units k with k & mask == mask, and is row k >> shift
-  std::uint32_t flushes;         // Flush::slices: the slices after which the scale is applied, 4 bits a unit under way
-  int scale_lanes, extra_lanes;  // 16-byte pieces of a row
-  std::int32_t tokens_left;      // a.m − this lane's first token
+  std::int32_t group_mask, step_shift;  // Flush::units: step k uses row k >> shift, and ends it where k & mask == mask
+  std::uint32_t flushes;                // kDynamic: the slices after which the scale is applied, 4 bits a step under way
+  int scale_lanes, extra_lanes;         // 16-byte pieces of a row
+  std::int32_t tokens_left;             // a.m − this lane's first token
+  std::uint32_t x_factor;               // not kCarry: the pair that x is multiplied by for x_sum
+  bool direct, plain;                   // scales are of x's type; nothing but they and a constant zero point is applied
   ptx::CachePolicy stream;
   float total[kM8][4][4];
   float sum[kM8][4][4];
@@ -99,66 +110,86 @@ struct Decode {
 
   SF_DEVICE explicit Decode(const DecodeArgs& args) : a(args) {}
 
+  // Whether x_sum takes a constant zero point off, which it can as a number of x's type.
+  SF_DEVICE bool zero_in_factor() const {
+    const float v = kBase - a.zero;
+    return a.extra_kind == Extra::none && ptx::to_f32<half>(ptx::cvt_x2<half>(v, v), 0) == v;
+  }
   SF_DEVICE bool clustered() const { return ptx::kClusters && a.cluster > 1; }
 
   // --- copies -------------------------------------------------------------------------------------------------------------------
   SF_DEVICE void aim(Feed& feed) const {
-    std::int64_t first = static_cast<std::int64_t>(feed.column) * a.rows;
-    int piece = 0;
-    if constexpr (kFlush == Flush::units) {
-      first += feed.at.k >> unit_shift;
-      piece = 16 * lane;
-    }
-    feed.codes = a.codes + ((static_cast<std::int64_t>(feed.column) * a.k_blocks + feed.at.k) * 2048 + 16 * lane);
-    feed.scales = a.scales + ((first * 64 << scale_shift) + piece);
+    std::int64_t row = static_cast<std::int64_t>(feed.column) * a.rows;
+    if constexpr (kCarry && kFlush == Flush::units) row += feed.at.k >> step_shift;
+    row *= 64;
+    const int piece = kFolded ? 16 * (lane & 3) : kFlush == Flush::units ? 16 * lane : 0;
+    feed.codes = a.codes + ((static_cast<std::int64_t>(feed.column) * a.k_blocks + kUnits * feed.at.k) * 2048 + 16 * lane);
+    feed.scales = a.scales + ((row << scale_shift) + piece);
     if constexpr (kSums)
-      if (extra_shift >= 0) feed.extra = a.extra + ((first * 64 << extra_shift) + piece);
+      if (extra_shift >= 0) feed.extra = a.extra + ((row << extra_shift) + piece);
     feed.x = a.x + (lane / Shape::chunks * a.ldx + feed.at.k * (16 * Shape::slices) + 8 * (lane % Shape::chunks));
     read_rows(feed);
   }
   SF_DEVICE void read_rows(Feed& feed) const {
-    if constexpr (kFlush == Flush::slices) feed.rows = row_of(a, feed.at.k * Shape::slices, a.k_blocks * Shape::slices, lane);
+    if constexpr (kFlush == Flush::slices)
+      feed.rows = row_of(a, feed.at.k * Shape::slices + (kFolded ? lane >> 2 : lane & 7), a.k_blocks * Shape::slices / kUnits);
   }
   SF_DEVICE void step(Feed& feed) const {
     ++feed.at.k;
-    feed.codes += 2048;
+    feed.codes += Shape::code_bytes;
     feed.x += 16 * Shape::slices;
     if (--feed.at.turns > 0 || feed.left == 0) {
       read_rows(feed);
       return;
     }
-    const std::int32_t length = feed.left < a.k_blocks ? feed.left : a.k_blocks;
+    const std::int32_t length = feed.left < a.steps ? feed.left : a.steps;
     feed.left -= length;
     ++feed.column;
     feed.at = share(0, length, warp, kWarps);
     aim(feed);
   }
-  // Whether the scale is applied after unit k.
+  // kCarry, Flush::units: whether the scale is applied after step k.
   SF_DEVICE bool ends_row(const Share& at) const { return (at.k & group_mask) == group_mask || at.k + 1 == at.k_end; }
 
-  // The copies of a unit to the slot at an offset: codes with their scale (and zero or offset) rows, x, or both. Hardly a branch.
+  // The copies of a step to the slot at an offset: codes with their scale (and zero or offset) rows, x, or both. Where the step's
+  // second unit is past K, the first comes again, and x is 0. Hardly a branch.
   template <bool kWeights, bool kX>
   SF_DEVICE void copy(Feed& feed, int slot) {
+    const bool past = kUnits == 2 && 2 * feed.at.k + 1 == a.k_blocks;
     if constexpr (kWeights) {
       SF_UNROLL
       for (int i = 0; i < 4; ++i) ptx::cp_async_cg_hint(codes_at + (slot + 512 * i), feed.codes + 512 * i, stream);
+      if constexpr (kUnits == 2) {
+        const gptr<const std::byte> second = feed.codes + (past ? 0 : 2048);
+        SF_UNROLL
+        for (int i = 0; i < 4; ++i) ptx::cp_async_cg_hint(codes_at + (slot + 2048 + 512 * i), second + 512 * i, stream);
+      }
     }
     if constexpr (kX) {
-      SF_UNROLL
-      for (int i = 0; i < kPasses; ++i)
-        if (i * kTokens < tokens_left) ptx::cp_async_cg(x_copy[i & 1] + (slot + 512 * i), feed.x + i * kTokens * a.ldx);
+      if (past)
+        copy_x<true>(feed, slot);
+      else
+        copy_x<false>(feed, slot);
     }
     if constexpr (kWeights) {
-      const sptr<std::byte> to = rows_at + (slot + 16 * lane);
-      if constexpr (kFlush == Flush::units) {
-        const bool ends = ends_row(feed.at);
-        if (ends && lane < scale_lanes) ptx::cp_async_cg(to, feed.scales);
-        feed.scales += ends ? 16 * scale_lanes : 0;
-        if constexpr (kSums) {
+      const sptr<std::byte> to = codes_at + (slot + kRows);
+      if constexpr (kFolded) {
+        if (Shape::slices == 8 || lane < 4 * Shape::slices)
+          ptx::cp_async_cg(to, feed.scales + static_cast<std::int64_t>(feed.rows) * 64);
+      } else if constexpr (kFlush == Flush::units) {
+        if constexpr (kCarry) {
+          const bool ends = ends_row(feed.at);
+          if (ends && lane < scale_lanes) ptx::cp_async_cg(to, feed.scales);
+          feed.scales += ends ? 16 * scale_lanes : 0;
           if (a.extra_kind != Extra::none) {
             if (ends && lane < extra_lanes) ptx::cp_async_cg(to + 16 * scale_lanes, feed.extra);
             feed.extra += ends ? 16 * extra_lanes : 0;
           }
+        } else {
+          const auto row = static_cast<std::uint32_t>(feed.at.k >> step_shift);
+          if (lane < scale_lanes) ptx::cp_async_cg(to, feed.scales + offset(row, scale_lanes));
+          if (a.extra_kind != Extra::none && lane < extra_lanes)
+            ptx::cp_async_cg(to + 16 * scale_lanes, feed.extra + offset(row, extra_lanes));
         }
       } else {
         copy_rows(feed, to, feed.scales, scale_shift);
@@ -172,6 +203,31 @@ struct Decode {
         }
       }
     }
+  }
+  // Rows of so many 16-byte pieces.
+  SF_DEVICE static std::int64_t offset(std::uint32_t rows, int pieces) {
+    return static_cast<std::int64_t>(std::uint64_t{rows} * static_cast<std::uint32_t>(16 * pieces));
+  }
+  template <bool kPast>
+  SF_DEVICE void copy_x(const Feed& feed, int slot) const {
+    copy_tokens<kPast>(feed, slot, 0);
+    if (kM8 == 2 || a.m > kTokens) {
+      SF_UNROLL
+      for (int i = 1; i < kPasses; ++i) copy_tokens<kPast>(feed, slot, i);
+    }
+  }
+  // The tokens kTokens · i on from the lane's first. The swizzle of their rows differs by what that moves the row.
+  template <bool kPast>
+  SF_DEVICE void copy_tokens(const Feed& feed, int slot, int i) const {
+    if (i * kTokens >= tokens_left) return;
+    const int flip = Shape::chunks < 8 ? 0 : (kTokens * i & 7) * 16;
+    const sptr<std::byte> to =
+        flip == 0 ? x_copy + (slot + 512 * i) : ptx::address_xor(x_copy + slot, static_cast<std::uint32_t>(flip)) + 512 * i;
+    const gptr<const std::uint16_t> from = feed.x + i * kTokens * a.ldx;
+    if constexpr (kPast)
+      ptx::cp_async_cg_zfill(to, from, lane % Shape::chunks < Shape::chunks / 2 ? 16 : 0);
+    else
+      ptx::cp_async_cg(to, from);
   }
   SF_DEVICE void copy_rows(const Feed& feed, sptr<std::byte> to, gptr<const std::byte> plane, int shift) const {
     if constexpr (kFlush == Flush::slices) {
@@ -194,147 +250,231 @@ struct Decode {
     }
   }
 
-  // total += scale · (sum − (zero − base)·Σx), with scale and zero by row of the fragment.
-  template <class Zero>
-  SF_DEVICE void add_scaled(const float (&scale)[4][2], Zero minus_zero) {
+  // sum += factor · x_sum, by row of the fragment.
+  template <class Factor>
+  SF_DEVICE void add_x(Factor factor) {
     SF_UNROLL
     for (int t = 0; t < kM8; ++t) {
       SF_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        SF_UNROLL
-        for (int e = 0; e < 4; ++e) {
-          float v = sum[t][j][e];
-          if constexpr (kSums) v = ptx::fma_f32(minus_zero(j, e >> 1), x_sum[t][e & 1], v);
-          total[t][j][e] = ptx::fma_f32(scale[j][e >> 1], v, total[t][j][e]);
-        }
-      }
+      for (int e = 0; e < 16; ++e)
+        sum[t][e >> 2][e & 3] = ptx::fma_f32(factor(e >> 2, e >> 1 & 1), x_sum[t][e & 1], sum[t][e >> 2][e & 3]);
     }
   }
-  // Applies row s of the unit.
-  SF_DEVICE void flush(sptr<const std::byte> rows, int s) {
-    float scale[4][2];
-    read_plane_row(a.scale_type, rows + (s * 64 << scale_shift), lane, scale);
-    if (kSums && a.extra_kind != Extra::none) {
-      float other[4][2];
-      read_plane_row(a.extra_type, rows + ((Shape::scale_rows * 64 << scale_shift) + (s * 64 << extra_shift)), lane, other);
-      if (a.extra_kind == Extra::zeros) {
-        add_scaled(scale, [&](int j, int r) { return kBase - other[j][r]; });
-      } else {
-        add_scaled(scale, [&](int, int) { return kBase - a.zero; });
-        SF_UNROLL
-        for (int t = 0; t < kM8; ++t) {
-          SF_UNROLL
-          for (int e = 0; e < 16; ++e)
-            total[t][e >> 2][e & 3] = ptx::fma_f32(other[e >> 2][e >> 1 & 1], x_sum[t][e & 1], total[t][e >> 2][e & 3]);
-        }
-      }
-    } else {
-      add_scaled(scale, [&](int, int) { return kBase - a.zero; });
+  SF_DEVICE void add_scaled(const float (&scale)[4][2]) {
+    SF_UNROLL
+    for (int t = 0; t < kM8; ++t) {
+      SF_UNROLL
+      for (int e = 0; e < 16; ++e)
+        total[t][e >> 2][e & 3] = ptx::fma_f32(scale[e >> 2][e >> 1 & 1], sum[t][e >> 2][e & 3], total[t][e >> 2][e & 3]);
     }
-    clear_sums();
+  }
+  // What x_sum, a multiple of Σx, is multiplied by to take a zero point off (kCarry: and base): exact.
+  static constexpr float kPerX = kCarry ? 1.0f : kBase;
+  SF_DEVICE static float zero_factor(float zero) { return ptx::fma_f32(zero, -1 / kPerX, kCarry ? kBase : 0.0f); }
+  // A row of them. Bytes are turned into 16-bit numbers by all lanes together, in `scratch`.
+  SF_DEVICE void read_zeros(sptr<const std::byte> row, sptr<std::byte> scratch, float (&out)[4][2]) const {
+    if (kM8 == 1 && a.extra_type == PlaneType::u8) {  // two token tiles leave no register for it
+      constexpr bool int4 = weights == Weights::int4;
+      constexpr std::uint32_t by = kCarry ? 0xbc00bc00u : int4 ? 0x2c002c00u : 0xa000a000u;  // −1, 1/16, −1/128: −1/kPerX
+      constexpr std::uint32_t add = kCarry ? (int4 ? 0x63e063e0u : 0x64806480u)              // 1008, 1152
+                                           : (int4 ? 0xd400d400u : 0x48004800u);             // −64, 8
+      const std::uint32_t two = ptx::cast<const std::uint16_t>(row)[lane];
+      const std::uint32_t z = ptx::fma_x2<Half::f16>(ptx::prmt(two, 0x64646464u, 0x4140), by, add);  // of 1024 + zero
+      ptx::syncwarp();  // every lane has read what was there
+      ptx::cast<std::uint32_t>(scratch)[lane] = z;
+      ptx::syncwarp();
+      read_half_row<Half::f16>(scratch + half_row_offset(lane), out);
+    } else {
+      read_plane_row(a.extra_type, row, lane, out);
+      SF_UNROLL
+      for (int i = 0; i < 8; ++i) out[i >> 1][i & 1] = zero_factor(out[i >> 1][i & 1]);
+    }
+  }
+  // Applies row s of the step, in the slot at an offset. The codes that it covers have been consumed.
+  SF_DEVICE void flush(int slot, int s) {
+    const sptr<const std::byte> rows = codes_at + (slot + kRows - 16 * lane);
+    const auto other_row = [&] { return rows + ((Shape::scale_rows * 64 << scale_shift) + (s * 64 << extra_shift)); };
+    float scale[4][2];
+    if (kM8 == 1 && direct)
+      read_half_row<half>(row_read + (slot + 128 * s), scale);
+    else
+      read_plane_row(a.scale_type, rows + (s * 64 << scale_shift), lane, scale);
+    if (kSums && (kCarry || !plain)) {
+      if (a.extra_kind == Extra::zeros) {
+        float other[4][2];
+        read_zeros(other_row(), codes_at + (slot + Shape::code_bytes / Shape::scale_rows * s - 16 * lane), other);
+        add_x([&](int j, int r) { return other[j][r]; });
+      } else if (kCarry || !zero_in_factor()) {
+        const float factor = zero_factor(a.zero);
+        add_x([&](int, int) { return factor; });
+      }
+    }
+    add_scaled(scale);
+    if (kSums && a.extra_kind == Extra::offsets) {
+      read_plane_row(a.extra_type, other_row(), lane, scale);
+      SF_UNROLL
+      for (int t = 0; t < kM8; ++t) {
+        SF_UNROLL
+        for (int e = 0; e < 16; ++e)
+          total[t][e >> 2][e & 3] =
+              ptx::fma_f32(scale[e >> 2][e >> 1 & 1], ptx::mul_f32(x_sum[t][e & 1], 1 / kPerX), total[t][e >> 2][e & 3]);
+      }
+    }
+    if constexpr (kCarry) clear_sums();
   }
 
-  // B fragments: one ldmatrix.x4 brings slices s and s+1 of 8 tokens (kM8 = 1), or slice s of two token tiles.
-  SF_DEVICE void read_x(int slot, int s, std::uint32_t (&b)[kFragments][4]) const {
-    SF_UNROLL
-    for (int f = 0; f < kFragments; ++f)  // two chunks on: chunk ^ 2s, as the lane's own chunk has no such bit
-      ptx::ldmatrix<4>(b[f], ptx::address_xor(x_read[f] + slot, 32u * static_cast<std::uint32_t>(s)));
+  // B fragments: slices s and s+1 of 8 tokens (kM8 = 1), or slice s of two token tiles.
+  SF_DEVICE void read_x(int slot, int s, std::uint32_t (&b)[4]) const {
+    // A slice moves the chunk by 2s, of which the low three bits are swizzled.
+    const int low = Shape::slices > 4 ? s & 3 : s;
+    ptx::ldmatrix<4>(b, ptx::address_xor(x_read + slot, 32u * static_cast<std::uint32_t>(low)) + 32 * (s - low));
   }
-  SF_DEVICE static void select_x(const std::uint32_t (&b)[kFragments][4], int s, int t, std::uint32_t (&bt)[2]) {
-    const int at = kM8 == 1 ? 2 * (s & 1) : 2 * (t & 1);
-    bt[0] = b[t / 2][at];
-    bt[1] = b[t / 2][at + 1];
+  // Those of slice s and tile t.
+  SF_DEVICE static void select_x(const std::uint32_t (&b)[4], int s, int t, std::uint32_t (&bt)[2]) {
+    const int at = kM8 == 1 ? 2 * (s & 1) : 2 * t;
+    bt[0] = b[at];
+    bt[1] = b[at + 1];
   }
-  SF_DEVICE void multiply(int j, const std::uint32_t (&w)[4], const std::uint32_t (&b)[kFragments][4], int s) {
+  // x_sum of slice s, the i-th of a span.
+  SF_DEVICE void sum_x(const std::uint32_t (&b)[4], int s, int i) {
+    const std::uint32_t v = kCarry ? kOne<half> : x_factor, factor[4] = {v, v, v, v};
+    constexpr float none[4] = {0, 0, 0, 0};
     SF_UNROLL
     for (int t = 0; t < kM8; ++t) {
       std::uint32_t bt[2];
       select_x(b, s, t, bt);
-      if constexpr (weights == Weights::fp4_e4m3)
-        ptx::mma_m16n8k16<half>(total[t][j], w, bt);
+      if (i == 0 && !kCarry)
+        ptx::mma_m16n8k16<half>(x_sum[t], factor, bt, none);
       else
+        ptx::mma_m16n8k16<half>(x_sum[t], factor, bt);
+    }
+  }
+  // Patch j of slice s, the i-th of a span.
+  SF_DEVICE void multiply(int j, const std::uint32_t (&w)[4], const std::uint32_t (&b)[4], int s, int i) {
+    constexpr float none[4] = {0, 0, 0, 0};
+    SF_UNROLL
+    for (int t = 0; t < kM8; ++t) {
+      std::uint32_t bt[2];
+      select_x(b, s, t, bt);
+      if constexpr (kFolded)
+        ptx::mma_m16n8k16<half>(total[t][j], w, bt);
+      else if (kCarry || i > 0)
         ptx::mma_m16n8k16<half>(sum[t][j], w, bt);
+      else if constexpr (kSums)
+        ptx::mma_m16n8k16<half>(sum[t][j], w, bt, x_sum[t]);
+      else
+        ptx::mma_m16n8k16<half>(sum[t][j], w, bt, none);
     }
   }
 
-  // fp4_e4m3: the unit's scale rows as 16-bit numbers, each lane 8 of the 256.
-  SF_DEVICE void convert_rows(int slot) const {
-    const ptx::U32x2 in = ptx::ld<ptx::U32x2>(rows_at + (slot + 8 * lane));
-    ptx::st(converted + 16 * lane,
-            ptx::U32x4{e4m3_pair<half>(in.x, 0), e4m3_pair<half>(in.x, 1), e4m3_pair<half>(in.y, 0), e4m3_pair<half>(in.y, 1)});
+  // Two e8m0 scales / 4, for any code (255 is NaN).
+  SF_DEVICE static std::uint32_t e8m0_quarters(std::uint32_t word, int part) {
+    const std::uint32_t two = word >> 16 * part;
+    return ptx::cvt_x2<Half::bf16>(ptx::mul_f32(byte_value(PlaneType::e8m0, two & 255), 0.25f),
+                                   ptx::mul_f32(byte_value(PlaneType::e8m0, two >> 8 & 255), 0.25f));
+  }
+  // kFolded: the step's scale rows as 16-bit numbers, each lane 8 of 256. True if an e8m0 scale is too large to be the factor that
+  // places a code's bits as well: then they are the scales themselves, times 2^-2.
+  SF_DEVICE bool convert_rows(int slot) const {
+    ptx::U32x2 in[kUnits];
+    std::uint32_t any = 0;
+    SF_UNROLL
+    for (int u = 0; u < kUnits; ++u) {
+      in[u] = ptx::ld<ptx::U32x2>(codes_at + (slot + kRows + 256 * u - 8 * lane));
+      any |= in[u].x | in[u].y;
+    }
+    const bool wide = weights == Weights::fp4_e8m0 && ptx::vote_any((any & 0x80808080u) != 0);
+    SF_UNROLL
+    for (int u = 0; u < kUnits; ++u) {
+      const auto pair = [&](int i) {
+        const std::uint32_t word = i < 2 ? in[u].x : in[u].y;
+        if constexpr (weights == Weights::fp4_e8m0)
+          return wide ? e8m0_quarters(word, i & 1) : e8m0_factors(word, i & 1);
+        else
+          return e4m3_pair<half>(word, i & 1);
+      };
+      ptx::st(converted + (512 * u + 16 * lane), ptx::U32x4{pair(0), pair(1), pair(2), pair(3)});
+    }
     ptx::syncwarp();
+    return wide;
   }
 
-  SF_DEVICE void slice(int slot, int s, const std::uint32_t (&b)[kFragments][4]) {
-    if constexpr (kSums) {
-      const std::uint32_t ones[4] = {kOne<half>, kOne<half>, kOne<half>, kOne<half>};
-      SF_UNROLL
-      for (int t = 0; t < kM8; ++t) {
-        std::uint32_t bt[2];
-        select_x(b, s, t, bt);
-        ptx::mma_m16n8k16<half>(x_sum[t], ones, bt);
-      }
-    }
+  // Slice s of the step, the i-th of a span.
+  template <bool kWide = false>
+  SF_DEVICE void slice(int slot, int s, const std::uint32_t (&b)[4], int i) {
     if constexpr (weights == Weights::int8) {
       SF_UNROLL
       for (int h = 0; h < 2; ++h) {
         const ptx::U32x4 w = ptx::ld<ptx::U32x4>(codes_at + (slot + 1024 * s + 512 * h));
         std::uint32_t f[4];
         int8_fragment<half>(w.x, w.y, f);
-        multiply(2 * h, f, b, s);
+        multiply(2 * h, f, b, s, i);
         int8_fragment<half>(w.z, w.w, f);
-        multiply(2 * h + 1, f, b, s);
+        multiply(2 * h + 1, f, b, s, i);
       }
     } else {
       const ptx::U32x4 v = ptx::ld<ptx::U32x4>(codes_at + (slot + 512 * s));
       const std::uint32_t w[4] = {v.x, v.y, v.z, v.w};
       std::uint32_t scale[2][4];
-      if constexpr (weights == Weights::fp4_e4m3) {
+      if constexpr (kFolded) {
         // Eight matrices whose rows are all one 16-byte piece: transposed, {scale, scale} of n = 8i + g.
         ptx::ldmatrix<4, true>(scale[0], converted + (128 * s + 16 * (lane >> 3)));
         ptx::ldmatrix<4, true>(scale[1], converted + (128 * s + 64 + 16 * (lane >> 3)));
       }
+      constexpr std::uint32_t unscale = half == Half::bf16 ? 0x7e807e80u : 0x74007400u;  // 2^126, 2^14
       SF_UNROLL
       for (int j = 0; j < 4; ++j) {
         std::uint32_t f[4];
-        if constexpr (weights == Weights::int4) {
+        if constexpr (weights == Weights::int4)
           int4_fragment<half>(w[j], f);
-        } else if constexpr (weights == Weights::fp4) {
-          constexpr std::uint32_t unscale = half == Half::bf16 ? 0x7e807e80u : 0x74007400u;  // 2^126, 2^14
+        else if constexpr (!kFolded || kWide)
           e2m1_fragment<half>(w[j], unscale, unscale, f);
-        } else {
+        else
           e2m1_fragment<half>(w[j], scale[j >> 1][2 * (j & 1)], scale[j >> 1][2 * (j & 1) + 1], f);
+        if constexpr (kWide) {
+          SF_UNROLL
+          for (int e = 0; e < 4; ++e) f[e] = ptx::mul_x2<half>(f[e], scale[j >> 1][2 * (j & 1) + (e & 1)]);
         }
-        multiply(j, f, b, s);
+        multiply(j, f, b, s, i);
       }
     }
   }
-
+  // kSpan slices from `first` on. Two token tiles leave no registers to keep x between its sum and the products.
+  template <bool kWide = false>
+  SF_DEVICE void span(int slot, int first) {
+    constexpr bool kept = kM8 == 1 || kSpan == kXSlices;
+    std::uint32_t b[kept ? kSpan / kXSlices : 1][4];
+    SF_UNROLL
+    for (int i = 0; i < kSpan && (kept || (kSums && !kCarry)); ++i) {
+      const int at = kept ? i / kXSlices : 0;
+      if (i % kXSlices == 0) read_x(slot, first + i, b[at]);
+      if constexpr (kSums && !kCarry) sum_x(b[at], first + i, i);
+    }
+    SF_UNROLL
+    for (int i = 0; i < kSpan; ++i) {
+      const int at = kept ? i / kXSlices : 0;
+      if (!kept && i % kXSlices == 0) read_x(slot, first + i, b[at]);
+      if constexpr (kSums && kCarry) sum_x(b[at], first + i, i);
+      slice<kWide>(slot, first + i, b[at], i);
+      if constexpr (kDynamic)
+        if (flushes >> (4 * (kStages - 1) + first + i) & 1) flush(slot, first + i);
+    }
+  }
   SF_DEVICE void consume(const Share& at, int slot) {
-    constexpr int step = kM8 == 1 ? 2 : 1;  // slices an ldmatrix of x brings
-    std::uint32_t b[kFragments][4];
-    if constexpr (weights == Weights::fp4_e4m3) convert_rows(slot);
     if constexpr (kDynamic) {
-      const std::uint32_t mask = flushes >> 4 * (kStages - 1);
       SF_NO_UNROLL
-      for (int s = 0; s < Shape::slices; s += step) {
-        read_x(slot, s, b);
-        SF_UNROLL
-        for (int i = 0; i < step; ++i) {
-          slice(slot, s + i, b);
-          if (mask >> (s + i) & 1) flush(rows_at + slot, s + i);
-        }
-      }
+      for (int s = 0; s < Shape::slices; s += kSpan) span(slot, s);
+    } else if (kFolded && convert_rows(slot)) {
+      SF_NO_UNROLL
+      for (int s = 0; s < Shape::slices; s += kSpan) span<weights == Weights::fp4_e8m0>(slot, s);
     } else {
       SF_UNROLL
-      for (int s = 0; s < Shape::slices; ++s) {
-        if (s % step == 0) read_x(slot, s, b);
-        slice(slot, s, b);
-        if constexpr (kFlush == Flush::pairs)
-          if (s & 1) flush(rows_at + slot, s >> 1);
+      for (int s = 0; s < Shape::slices; s += kSpan) {
+        span(slot, s);
+        if constexpr (!kFolded && !kCarry) flush(slot, s / kSpan);
       }
-      if constexpr (kFlush == Flush::units)
-        if (ends_row(at)) flush(rows_at + slot, 0);
+      if constexpr (kFlush == Flush::units && kCarry)
+        if (ends_row(at)) flush(slot, 0);
     }
   }
 
@@ -357,16 +497,16 @@ struct Decode {
     }
   }
 
-  // Adds the warps' totals of units [from, to) of the CTA's line, all of one column, and stores them or hands them to the column's
+  // Adds the warps' totals of steps [from, to) of the CTA's line, all of one column, and stores them or hands them to the column's
   // owner. True if it has waited for the cluster's pieces.
   SF_DEVICE bool finish_segment(sptr<const std::byte> totals, std::int32_t column, std::int32_t from, std::int32_t to,
                                 std::int32_t cta) const {
-    const std::int32_t column_end = (column + 1) * a.k_blocks;
-    const bool owner = from == column * a.k_blocks, whole = to == column_end, clustered = this->clustered();
+    const std::int32_t column_end = (column + 1) * a.steps;
+    const bool owner = from == column * a.steps, whole = to == column_end, clustered = this->clustered();
     const int thread = 32 * warp + lane;
     ptx::dptr<float> outbox{};
     if (clustered && !owner) {
-      const std::int32_t away = cta - column * a.k_blocks / a.units_each;  // CTAs are numbered against the cluster's ranks
+      const std::int32_t away = cta - column * a.steps / a.units_each;  // CTAs are numbered against the cluster's ranks
       outbox = ptx::mapa(inbox + (away - 1) * (kInbox / 4), ptx::cluster_ctarank() + static_cast<std::uint32_t>(away));
     }
     if (clustered && owner && !whole) ptx::cluster_wait();  // the pieces are here
@@ -396,8 +536,11 @@ struct Decode {
           }
         }
       }
-      if constexpr (weights == Weights::fp4_e4m3) {
-        constexpr float undo = half == Half::bf16 ? 0x1p8f : 0x1p7f;  // 2^(e2m1_shift − e4m3_shift)
+      if constexpr (kFolded) {
+        // e8m0: 2^2; e4m3: 2^(e2m1_shift − e4m3_shift)
+        constexpr float undo = weights == Weights::fp4_e8m0 ? 4.0f
+                               : half == Half::bf16         ? 0x1p8f
+                                                            : 0x1p7f;  // 2^(e2m1_shift − e4m3_shift)
         v.x = ptx::mul_f32(v.x, undo);
         v.y = ptx::mul_f32(v.y, undo);
       }
@@ -426,36 +569,36 @@ struct Decode {
     scale_shift = plane_shift(a.scale_type);
     extra_shift = kSums && a.extra_kind != Extra::none ? plane_shift(a.extra_type) : -1;
     slot_size = ptx::pinned(slot_bytes<Shape>(scale_shift, extra_shift));
-    constexpr int slices_log = Shape::slices == 4 ? 2 : 1;
-    unit_shift = a.group_shift < 31 ? a.group_shift - slices_log : 31;
-    group_mask = unit_shift < 31 ? (1 << (unit_shift > 0 ? unit_shift : 0)) - 1 : 0x7fffffff;
+    constexpr int slices_log = Shape::slices == 8 ? 3 : Shape::slices == 4 ? 2 : 1;
+    step_shift = a.group_shift < 31 ? a.group_shift - slices_log : 31;
+    group_mask = step_shift < 31 ? (1 << (step_shift > 0 ? step_shift : 0)) - 1 : 0x7fffffff;
     const sptr<std::byte> rings = ptx::carve<std::byte>(smem, static_cast<std::size_t>(kWarps * kStages * slot_size));
     const sptr<std::byte> ring = rings + warp * kStages * slot_size;
     inbox = ptx::carve<float>(smem, static_cast<std::size_t>((a.cluster - 1) * (kInbox / 4)));
-    if constexpr (weights == Weights::fp4_e4m3) converted = ptx::carve<std::byte>(smem, kWarps * 512) + warp * 512;
+    if constexpr (Shape::converted_bytes > 0)
+      converted = ptx::carve<std::byte>(smem, kWarps * Shape::converted_bytes) + warp * Shape::converted_bytes;
     stream = ptx::policy_evict_first();
-    scale_lanes = ptx::pinned(4 << scale_shift);
+    scale_lanes = kM8 == 1 ? ptx::pinned(4 << scale_shift) : 4 << scale_shift;
     extra_lanes = extra_shift < 0 ? 0 : 4 << extra_shift;
-    if constexpr (kM8 == 1 || kWarps != 8) group_mask = ptx::pinned(group_mask);  // else it is one register too many
+    if constexpr (!kCarry && kM8 == 1) step_shift = ptx::pinned(step_shift);
+    if constexpr (kCarry && kM8 == 1) group_mask = ptx::pinned(group_mask);  // else it is one register too many
+    direct = a.scale_type == (half == Half::bf16 ? PlaneType::bf16 : PlaneType::f16);
+    plain = kCarry ? a.extra_kind == Extra::none : zero_in_factor();
+    const float factor = zero_in_factor() ? kBase - a.zero : kBase;
+    x_factor = ptx::cvt_x2<half>(factor, factor);
     tokens_left = ptx::pinned(a.m - lane / Shape::chunks);
     codes_at = ptx::pinned(ring + 16 * lane);
-    rows_at = ptx::pinned(ring + kRows);
-    // Pass i of x is kTokens · i tokens on, 512 bytes: with 8 chunks a token that is 4 tokens, chunk ^ 4 in odd passes; else the
-    // swizzle repeats.
-    const int x_to = x_offset<Shape::chunks>(lane / Shape::chunks, lane % Shape::chunks);
-    x_copy[0] = ptx::pinned(ring + (2048 + x_to));
-    x_copy[1] = Shape::chunks == 8 ? ptx::pinned(ring + (2048 + (x_to ^ 64))) : x_copy[0];
+    x_copy = ptx::pinned(ring + (Shape::code_bytes + x_offset<Shape::chunks>(lane / Shape::chunks, lane % Shape::chunks)));
+    if constexpr (kM8 == 1 && !kFolded) row_read = ptx::pinned(ring + (kRows + half_row_offset(lane)));
     // Rows past M hold nothing: their lanes read row 0, and the tokens are never stored.
     const int read = kM8 == 1 ? lane & 7 : (lane & 7) + 8 * (lane >> 4);
-    SF_UNROLL
-    for (int f = 0; f < kFragments; ++f)
-      x_read[f] = ptx::pinned(
-          ring + (2048 + x_offset<Shape::chunks>(16 * f + read < a.m ? 16 * f + read : 0, kM8 == 1 ? lane >> 3 : lane >> 3 & 1)));
+    x_read = ptx::pinned(
+        ring + (Shape::code_bytes + x_offset<Shape::chunks>(read < a.m ? read : 0, kM8 == 1 ? lane >> 3 : lane >> 3 & 1)));
 
     Feed feed;
-    feed.column = position / a.k_blocks;
-    const std::int32_t k0 = position - feed.column * a.k_blocks;
-    std::int32_t length = a.k_blocks - k0;
+    feed.column = position / a.steps;
+    const std::int32_t k0 = position - feed.column * a.steps;
+    std::int32_t length = a.steps - k0;
     length = length < end - position ? length : end - position;
     feed.left = end - position - length;
     feed.at = share(k0, length, warp, kWarps);
@@ -480,8 +623,10 @@ struct Decode {
       ptx::cp_async_commit();
       step(feed);
     }
-    feed.scales = early.scales;
-    feed.extra = early.extra;
+    if constexpr (kCarry) {
+      feed.scales = early.scales;
+      feed.extra = early.extra;
+    }
     clear_sums();
     SF_UNROLL
     for (int t = 0; t < kM8; ++t) {
@@ -489,8 +634,7 @@ struct Decode {
       for (int e = 0; e < 16; ++e) total[t][e >> 2][e & 3] = 0;
     }
 
-    const bool hands_over = position != column * a.k_blocks;
-    bool fresh = true;
+    int first = position != column * a.steps ? 1 : 2;  // in the first segment: 1 if it is handed over
     int slot = 0, refill = (kStages - 1) * slot_size;  // offsets in the ring
     for (;;) {
       do {
@@ -509,11 +653,11 @@ struct Decode {
       ptx::syncwarp();  // every lane has read the slot
       put_total(rings + (warp * kStages * slot_size + refill));
       ptx::bar_sync(0);
-      if (fresh && clustered()) {
-        ptx::cluster_wait();                             // all of the cluster run
-        if (!hands_over) ptx::cluster_arrive_relaxed();  // nothing will come from here
+      if (first != 0 && clustered()) {
+        ptx::cluster_wait();                            // all of the cluster run
+        if (first == 2) ptx::cluster_arrive_relaxed();  // nothing will come from here
       }
-      fresh = false;
+      first = 0;
       const bool waited = finish_segment(rings + refill, column, position, end - rest, cta);
       if (rest == 0) {
         if (clustered() && !waited) ptx::cluster_wait();
@@ -521,7 +665,7 @@ struct Decode {
       }
       position = end - rest;
       ++column;
-      length = rest < a.k_blocks ? rest : a.k_blocks;
+      length = rest < a.steps ? rest : a.steps;
       rest -= length;
       at = share(0, length, warp, kWarps);
       ptx::bar_sync(0);
@@ -529,13 +673,14 @@ struct Decode {
   }
 };
 
-// kWarps, kStages 0: as the architecture has room. kCtas: of an SM, where it has registers for them.
-template <Weights weights, Half half, int kM8, Flush kFlush, int kWarps = 0, int kStages = 0, int kCtas = 1>
+// kWarps, kStages, kUnits 0: as the architecture has room. kCtas: of an SM, where it has registers for them.
+template <Weights weights, Half half, int kM8, Flush kFlush, int kWarps = 0, int kStages = 0, int kCtas = 1, int kUnits = 0>
 SF_KERNEL void SF_LAUNCH_BOUNDS(32 * (kWarps ? kWarps : decode_warps(weights, kM8, kFlush, kSharedMemory)),
                                 (kM8 == 2 && kSharedMemory != SharedMemory::large ? 1 : kCtas))
     decode_kernel(const SF_GRID_CONSTANT DecodeArgs args) {
   constexpr int warps = kWarps ? kWarps : decode_warps(weights, kM8, kFlush, kSharedMemory);
-  Decode<weights, half, kM8, kFlush, warps, kStages ? kStages : decode_stages(kSharedMemory)> decode(args);
+  constexpr int units = kUnits ? kUnits : decode_units(weights, kM8, kFlush, kSharedMemory);
+  Decode<weights, half, kM8, kFlush, warps, kStages ? kStages : decode_stages(units, kSharedMemory), units> decode(args);
   decode.lane = static_cast<int>(ptx::laneid());
   decode.warp = static_cast<int>(ptx::shfl_idx(ptx::warpid(), 0));
   decode.run(ptx::dyn_smem());

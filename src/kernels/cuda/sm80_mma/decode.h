@@ -29,7 +29,7 @@ struct DecodePlan {
   int m8 = 1;              // decode: tiles of 8 tokens, 1 or 2
   int m16 = 0;             // middle: tiles of 16 tokens, 2 to 4 or 8; 0: the decode kernel
   int columns = 1;         // middle: n64 columns of a tile
-  int units = 1;           // middle: blocks of k in a step
+  int units = 1;           // blocks of k in a step
   bool dependent = false;  // whether the architecture has programmatic dependent launch
   int warps = 16;          // a CTA
   bool two_ctas = false;   // an SM holds two CTAs

@@ -13,6 +13,7 @@ DecodeKernel int4_kernel(bool bf16, int m8, Flush flush, bool two_ctas);  // 8 w
 DecodeKernel int8_kernel(bool bf16, int m8, Flush flush);
 DecodeKernel fp4_kernel(bool bf16, int m8, Flush flush);
 DecodeKernel fp4_e4m3_kernel(bool bf16, int m8);
+DecodeKernel fp4_e8m0_kernel(int m8);  // for bf16 x
 DecodeKernel int4_middle_kernel(bool bf16, int m16, Flush flush, int columns);
 DecodeKernel int8_middle_kernel(bool bf16, int m16, Flush flush, int columns);
 DecodeKernel fp4_middle_kernel(bool bf16, int m16, int columns);

@@ -30,9 +30,10 @@ DecodeKernel kernel_of(const DecodePlan& p) {
     case Weights::int4: return int4_kernel(p.bf16, p.m8, p.flush, p.two_ctas);
     case Weights::int8: return int8_kernel(p.bf16, p.m8, p.flush);
     case Weights::fp4: return fp4_kernel(p.bf16, p.m8, p.flush);
-    case Weights::fp4_e4m3: break;
+    case Weights::fp4_e4m3: return fp4_e4m3_kernel(p.bf16, p.m8);
+    case Weights::fp4_e8m0: break;
   }
-  return fp4_e4m3_kernel(p.bf16, p.m8);
+  return fp4_e8m0_kernel(p.m8);
 }
 
 PlaneType plane_type(DType type) {

@@ -10,33 +10,37 @@ enum class Weights : int {
   int8,
   fp4,       // e2m1, scales applied in fp32 (middle: any scales, in the fragment)
   fp4_e4m3,  // e2m1 with e4m3 scales, applied in the fragment
+  fp4_e8m0,  // with e8m0 scales, applied in the fragment: for bf16 x
 };
+constexpr bool scaled_in_fragment(Weights weights) { return weights == Weights::fp4_e4m3 || weights == Weights::fp4_e8m0; }
 enum class Extra : int { none, zeros, offsets };  // the plane beside the scales
 
 // When the scale is applied.
 enum class Flush : int {
-  units,   // at the end of a unit, where a scale row ends or the warp's share does: rows cover whole units
+  units,   // at the end of a step, which one scale row covers (int8: where a row ends or the warp's share does)
   pairs,   // after every two slices: rows cover whole pairs
-  slices,  // after any slice, where the next has another row (fp4_e4m3, middle: rows are in the fragments, one a slice)
+  slices,  // after any slice, where the next has another row (fp4_e4m3, fp4_e8m0, middle: rows are in the fragments, one a slice)
 };
 
-// What a template instance of the decode kernel costs and holds; the host plans with the same numbers.
-template <Weights weights, int kM8, Flush kFlush>
+// What a template instance of the decode kernel costs and holds; the host plans with the same numbers. A step is kUnits units.
+template <Weights weights, int kM8, Flush kFlush, int kUnits>
 struct DecodeShape {
   static constexpr bool sums = weights == Weights::int4 || weights == Weights::int8;  // Σx is needed
-  static constexpr int slices = weights == Weights::int8 ? 2 : 4;                     // k16 slices of a unit
-  static constexpr int chunks = 2 * slices;                                           // 16-byte pieces of x a token and unit
+  static constexpr int slices = kUnits * (weights == Weights::int8 ? 2 : 4);          // k16 slices of a step
+  static constexpr int chunks = 2 * slices;                                           // 16-byte pieces of x a token and step
+  static constexpr int code_bytes = 2048 * kUnits;
   static constexpr int x_bytes = 8 * kM8 * 16 * chunks;
   static constexpr int scale_rows = kFlush == Flush::slices ? slices : kFlush == Flush::pairs ? slices / 2 : 1;
   static constexpr int token_stride = 68;  // floats; 8t + g: no bank conflicts
   static constexpr int piece_bytes = 8 * kM8 * token_stride * 4;
+  static constexpr int converted_bytes = scaled_in_fragment(weights) ? 128 * slices : 0;  // a warp's, outside of the ring
 };
 // Bytes of a ring slot (a multiple of 128, which the swizzle of x needs), for planes of 2^scale_shift and 2^extra_shift bytes an
 // element; extra_shift < 0: no plane.
 template <class Shape>
 constexpr int slot_bytes(int scale_shift, int extra_shift) {
   const int rows = (Shape::scale_rows * 64 << scale_shift) + (extra_shift < 0 ? 0 : Shape::scale_rows * 64 << extra_shift);
-  const int bytes = 2048 + Shape::x_bytes + rows, least = Shape::piece_bytes;
+  const int bytes = Shape::code_bytes + Shape::x_bytes + rows, least = Shape::piece_bytes;
   return ((bytes > least ? bytes : least) + 127) / 128 * 128;
 }
 
@@ -81,7 +85,12 @@ constexpr int decode_warps(Weights weights, int m8, Flush flush, SharedMemory sh
   if (m8 == 2 && shared == SharedMemory::medium) return 12;
   return m8 == 2 && (flush == Flush::slices || (flush == Flush::pairs && weights == Weights::fp4)) ? 12 : 16;
 }
-constexpr int decode_stages(SharedMemory shared) { return shared == SharedMemory::large ? 3 : 2; }
+// Two units a step halve what a loop costs beside its arithmetic; x of 16 tokens leaves no room for them.
+constexpr int decode_units(Weights weights, int m8, Flush flush, SharedMemory shared) {
+  if (shared != SharedMemory::large || m8 != 1) return 1;
+  return scaled_in_fragment(weights) || (weights == Weights::int4 && flush == Flush::units) ? 2 : 1;
+}
+constexpr int decode_stages(int units, SharedMemory shared) { return shared == SharedMemory::large && units == 1 ? 3 : 2; }
 // The middle kernel's ring: units of a slot, and slots.
 struct MiddleRing {
   int units, stages;
