@@ -59,6 +59,14 @@ struct LayerInfo {
   std::string bias;         // tensor name, empty when there is none (all-zero placeholders included: the contents decide)
   std::uint64_t bytes = 0;  // stored bytes of all its tensors
   std::vector<std::string> tensors;  // names of those tensors
+  // Several projections in one tensor, one below the other (q | k | v, gate | up): the dense name and the rows of each, where format
+  // and configuration say them. Empty: one projection, or not known.
+  struct Projection {
+    std::string weight_name;
+    std::int64_t n = 0;
+    std::int64_t heads = 0;  // attention heads that the rows belong to; 0: none
+  };
+  std::vector<Projection> projections;
 };
 
 // Something a user should know that is no reason to refuse: "file, tensor: sentence".

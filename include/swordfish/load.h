@@ -31,7 +31,8 @@ struct LoadOptions {
   bool fuse = false;   // pack q|k|v and gate|up as one weight each
 
   // Tensor parallelism: this rank's rows of q, k, v, gate, up and the output head, and its columns (at group boundaries) of o and
-  // down; everything else whole. With whole_experts, routed experts are dealt out instead of cut.
+  // down; everything else whole. Of a tensor that holds several projections (qkv_proj, gate_up_proj) its rows of each, one part a
+  // projection. With whole_experts, routed experts are dealt out instead of cut.
   int rank = 0, ranks = 1;
   bool whole_experts = false;
 
@@ -75,6 +76,7 @@ struct LoadReport {
   std::uint64_t disk_bytes = 0;       // read from disk for that (whole pages)
   std::uint64_t cached_bytes = 0;     // found in the page cache
   std::uint64_t past_ring_bytes = 0;  // read by the workers themselves, because the ring was full
+  std::uint64_t direct_bytes = 0;     // read by the GPU's own way (GPUDirect Storage), past host memory
   std::uint64_t unplanned_bytes = 0;  // read although the plan does not have them, or again: 0
   std::uint64_t strided_bytes = 0;    // another rank's, read because they lie between runs shorter than 64 KiB
   std::uint64_t packed_bytes = 0;     // resident at the end
@@ -82,13 +84,14 @@ struct LoadReport {
   bool from_packed = false;           // read from the packed cache (or a packed file): nothing was transformed
   bool cache_written = false;
   int threads = 0;
-  std::string engine;       // "io_uring + O_DIRECT", "pread", "page cache", ...
-  double seconds = 0;       // all of it, without writing the cache
-  double open_seconds = 0;  // headers and plan
-  double disk_seconds = 0;  // with reads in flight
-  double full_seconds = 0;  // with none, because packing was behind
-  double wait_seconds = 0;  // of the workers, for bytes; summed over threads, as are the next three
-  double copy_seconds = 0;  // out of the ring (or the page cache)
+  std::string engine;         // "io_uring + O_DIRECT", "pread", "page cache", ...
+  double seconds = 0;         // all of it, without writing the cache
+  double open_seconds = 0;    // headers and plan
+  double device_seconds = 0;  // until the GPU was ready, beside headers and reads
+  double disk_seconds = 0;    // with reads in flight
+  double full_seconds = 0;    // with none, because packing was behind
+  double wait_seconds = 0;    // of the workers, for bytes; summed over threads, as are the next three
+  double copy_seconds = 0;    // out of the ring (or the page cache)
   double pack_seconds = 0;
   double upload_seconds = 0;  // starting copies to the GPU and waiting for earlier ones
   double cache_seconds = 0;   // writing the cache

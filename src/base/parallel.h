@@ -5,8 +5,10 @@
 // ~1 µs.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -62,5 +64,16 @@ class ThreadPool {
   std::int64_t count_ = 0;
   std::atomic<std::int64_t> next_{0};
 };
+
+// Calls fn(i) for each i in [0, count), `step` of them in a row a task, on all cores where there is more than one task.
+template <class F>
+void parallel_each(std::size_t count, std::size_t step, F&& fn) {
+  const std::size_t tasks = (count + step - 1) / step;
+  ThreadPool pool(static_cast<int>(std::clamp<std::size_t>(tasks, 1, static_cast<std::size_t>(usable_cores()))));
+  pool.parallel_for(static_cast<std::int64_t>(tasks), [&](std::int64_t task, int) {
+    const std::size_t begin = static_cast<std::size_t>(task) * step;
+    for (std::size_t i = begin; i < std::min(count, begin + step); ++i) fn(i);
+  });
+}
 
 }  // namespace swordfish

@@ -21,6 +21,11 @@ std::string describe(const LayerInfo& info) {
   return fmt::format("{} {} group {} {}", info.scheme, name(info.code), group, zero);
 }
 
+bool like(const LayerInfo& a, const LayerInfo& b) {  // the same description
+  return a.scheme == b.scheme && a.code == b.code && (a.zero == ZeroKind::constant) == (b.zero == ZeroKind::constant) &&
+         (a.group_size == a.k) == (b.group_size == b.k) && (a.group_size == a.k || a.group_size == b.group_size);
+}
+
 std::string file_of(const Container& container, const LayerInfo& info) {
   const Tensor* tensor = info.tensors.empty() ? nullptr : container.find(info.tensors.front());
   return tensor ? container.path_of(*tensor) : std::string("checkpoint");
@@ -59,19 +64,23 @@ Result<std::int64_t> stated_experts(const Config& config) {
 }  // namespace
 
 Status link_fused(const Container& container, const Config* config, std::vector<FormatLayer>& layers) {
-  std::map<std::string, std::vector<LayerInfo*>> fused;
-  std::map<std::string, int> counts;
+  struct Module {
+    std::vector<LayerInfo*> parts;
+    int count = 0;
+  };
+  std::map<std::string, Module> fused;
   for (FormatLayer& layer : layers) {
-    const std::optional<FusedPlace> place = fused_place(layer.info.name);
+    std::optional<FusedPlace> place = fused_place(layer.info.name);
     if (!place) continue;
     layer.info.fused_index = place->index;
-    fused[place->fused].push_back(&layer.info);
-    counts[place->fused] = place->parts;
+    Module& module = fused[std::move(place->fused)];
+    module.parts.push_back(&layer.info);
+    module.count = place->parts;
   }
-  for (const auto& [name, parts] : fused) {
-    const int count = counts[name];
+  for (const auto& [name, module] : fused) {
+    const auto& [parts, count] = module;
     const LayerInfo& first = *parts.front();
-    const auto like_first = [&](const LayerInfo* info) { return describe(*info) == describe(first); };
+    const auto like_first = [&](const LayerInfo* info) { return like(*info, first); };
     const bool alike = std::all_of(parts.begin(), parts.end(), like_first);
     bool complete = static_cast<int>(parts.size()) == count, plain = false;
     for (int i = 0; i < count && !complete; ++i) {
@@ -105,13 +114,17 @@ Status check_experts(const Container& container, const Config* config, const std
   if (!config) return {};
   using Experts = std::map<std::int64_t, const LayerInfo*>;
   std::map<std::string, std::map<std::string, Experts, std::less<>>, std::less<>> groups;  // prefix, leaf
-  std::map<std::string, std::int64_t, std::less<>> counts;
+  std::map<std::string_view, std::int64_t> counts;
   for (const FormatLayer& layer : layers) {
     const std::optional<ExpertPlace> place = expert_place(layer.info.name);
     if (!place) continue;
-    const std::string prefix(place->prefix);
-    groups[prefix][std::string(place->leaf)][place->expert] = &layer.info;
-    counts[prefix] = std::max(counts[prefix], place->expert + 1);
+    auto group = groups.find(place->prefix);
+    if (group == groups.end()) group = groups.try_emplace(std::string(place->prefix)).first;
+    auto leaf = group->second.find(place->leaf);
+    if (leaf == group->second.end()) leaf = group->second.try_emplace(std::string(place->leaf)).first;
+    leaf->second[place->expert] = &layer.info;
+    std::int64_t& count = counts[group->first];
+    count = std::max(count, place->expert + 1);
   }
   SF_ASSIGN(const std::int64_t stated, stated_experts(*config));
   for (const FormatLayer& layer : layers) {
@@ -128,7 +141,7 @@ Status check_experts(const Container& container, const Config* config, const std
       for (const auto& [expert, info] : experts) {
         if (expert != next) break;
         ++next;
-        if (info->n == first.n && info->k == first.k && describe(*info) == describe(first)) continue;
+        if (info->n == first.n && info->k == first.k && like(*info, first)) continue;
         return malformed("{}: experts of '{}' differ: expert {} ({}) is [{}, {}] {}, but expert {} is [{}, {}] {}",
                          file_of(container, *info), printable(prefix), expert, printable(info->name), info->n, info->k,
                          describe(*info), experts.begin()->first, first.n, first.k, describe(first));

@@ -8,10 +8,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/agreement.h"
 #include "checkpoint/container.h"
+#include "checkpoint/projections.h"
 #include "formats/config.h"
 #include "formats/format.h"
 #include "formats/gguf_names.h"
@@ -148,27 +150,34 @@ Status Checkpoint::Impl::open_safetensors(const std::string& folder, const std::
 Status Checkpoint::Impl::check_layers() {
   SF_TRY(check_doubles(*context.container, context.layers));
   SF_TRY(check_experts(*context.container, context.config, context.layers));
+  find_projections(*context.container, context.config, context.layers);
   return link_fused(*context.container, context.config, context.layers);
 }
 
-// The public lists, from whatever the context holds.
+// The public lists, from whatever the context holds; the layers' descriptions move into theirs.
 void Checkpoint::Impl::list() {
   const Container& container = *context.container;
-  std::unordered_set<std::string> used;
-  for (const FormatLayer& layer : context.layers) {
-    layers.push_back(layer.info);
-    used.insert(layer.info.name);
-    used.insert(layer.info.tensors.begin(), layer.info.tensors.end());
-    used.insert(layer.info.bias);
+  layers.reserve(context.layers.size());
+  for (FormatLayer& layer : context.layers) layers.push_back(std::move(layer.info));
+  std::unordered_set<std::string_view> used;
+  used.reserve(container.tensors.size());
+  for (const LayerInfo& layer : layers) {
+    used.insert(layer.name);
+    used.insert(layer.tensors.begin(), layer.tensors.end());
+    used.insert(layer.bias);
   }
-  for (const std::string& entry : context.not_packed) used.insert(entry.substr(0, entry.rfind(": ")));
-  for (const Tensor& tensor : container.tensors) {
-    tensors.push_back({tensor.name, type_name(tensor), tensor.shape, container.path_of(tensor), tensor.offset, tensor.bytes});
+  for (const std::string_view entry : context.not_packed) used.insert(entry.substr(0, entry.rfind(": ")));
+  tensors.resize(container.tensors.size());
+  std::vector<char> plain(tensors.size());  // belongs to no layer
+  parallel_each(tensors.size(), 1024, [&](std::size_t i) {
+    const Tensor& tensor = container.tensors[i];
+    tensors[i] = {tensor.name, type_name(tensor), tensor.shape, container.path_of(tensor), tensor.offset, tensor.bytes};
     // A leaf that no reader needs, such as k_proj.k_scale, still belongs to its module.
-    if (!used.contains(tensor.name) && !used.contains(tensor.name.substr(0, tensor.name.rfind('.')))) {
-      unquantized.push_back(tensor.name);
-    }
-  }
+    const std::string_view name = tensor.name;
+    plain[i] = !used.contains(name) && !used.contains(name.substr(0, name.rfind('.')));
+  });
+  for (std::size_t i = 0; i < plain.size(); ++i)
+    if (plain[i]) unquantized.push_back(tensors[i].name);
   context.warnings.insert(context.warnings.begin(), container.warnings.begin(), container.warnings.end());
 }
 

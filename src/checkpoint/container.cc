@@ -7,7 +7,7 @@
 namespace swordfish {
 
 const Tensor* Container::find(std::string_view name) const {
-  const auto found = index.find(std::string(name));
+  const auto found = index.find(name);
   return found == index.end() ? nullptr : &tensors[found->second];
 }
 

@@ -40,14 +40,21 @@ struct GgufArray {
 };
 using GgufValue = std::variant<bool, std::int64_t, std::uint64_t, double, std::string, GgufArray>;
 
+// Look-ups by any kind of text.
+struct NameHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view name) const { return std::hash<std::string_view>{}(name); }
+};
+using NameIndex = std::unordered_map<std::string, std::size_t, NameHash, std::equal_to<>>;
+
 struct Container {
   enum class Kind { safetensors, gguf };
   Kind kind = Kind::safetensors;
   std::vector<std::shared_ptr<const io::File>> files;
-  std::vector<Tensor> tensors;                         // header order, file by file
-  std::unordered_map<std::string, std::size_t> index;  // name -> position in tensors
-  std::map<std::string, std::string> metadata;         // __metadata__ of the (first) safetensors file
-  std::map<std::string, GgufValue> gguf;               // keys of the (first) GGUF file
+  std::vector<Tensor> tensors;                  // header order, file by file
+  NameIndex index;                              // name -> position in tensors
+  std::map<std::string, std::string> metadata;  // __metadata__ of the (first) safetensors file
+  std::map<std::string, GgufValue> gguf;        // keys of the (first) GGUF file
   std::vector<Warning> warnings;
 
   const Tensor* find(std::string_view name) const;
@@ -56,9 +63,9 @@ struct Container {
   Status read(const Tensor& t, std::uint64_t offset, std::size_t size, void* out) const;  // a range of its bytes
 };
 
-// Rules of formats.md 1.1-1.4 (every "required here" of its table) on one file; appends to `into`, which is of no further use after
-// a failure.
-Status read_safetensors_header(std::shared_ptr<const io::File> file, Container& into);
+// Rules of formats.md 1.1-1.4 (every "required here" of its table) on each file, in order; the headers are read in parallel.
+// Appends to `into`, which is of no further use after a failure.
+Status read_safetensors_headers(std::vector<std::shared_ptr<const io::File>> files, Container& into);
 // A folder: index, model.safetensors, model_file_base_name or the only file, by the precedence of 1.5. `base_name` is the GPTQ
 // configuration's model_file_base_name (empty: none); `gptq_default` the name used when that key is null.
 Result<Container> open_safetensors_folder(const std::string& folder, const std::string& base_name, const std::string& gptq_default);

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/json_scanner.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/container.h"
@@ -220,14 +221,20 @@ Status check_cover(const std::string& path, const std::vector<Entry>& entries, s
                    data + expected, last, file_size);
 }
 
-}  // namespace
+// One file's header as it stands there.
+struct Header {
+  std::uint64_t data = 0;  // where the data section begins
+  std::vector<Entry> entries;
+  std::map<std::string, std::string> metadata;
+  Status ranges;  // of the entries against types, shapes and the file's size; duplicate names come before it
+};
 
-Status read_safetensors_header(std::shared_ptr<const io::File> file, Container& into) {
-  const std::string& path = file->path();
-  const std::uint64_t size = file->size();
+Result<Header> read_header(const io::File& file) {
+  const std::string& path = file.path();
+  const std::uint64_t size = file.size();
   if (size < 8) return malformed("{}: {} bytes: too small for header (a safetensors file has at least 8)", path, size);
   std::array<unsigned char, 8> raw = {};
-  SF_TRY(file->read(0, raw.size(), raw.data()));
+  SF_TRY(file.read(0, raw.size(), raw.data()));
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < raw.size(); ++i) length |= static_cast<std::uint64_t>(raw[i]) << (8 * i);
   if (length > kHeaderLimit)
@@ -235,33 +242,55 @@ Status read_safetensors_header(std::shared_ptr<const io::File> file, Container& 
   if (length > size - 8)
     return malformed("{}: truncated header: it claims {} bytes after the first 8, the file size is {}", path, length, size);
   std::string text(static_cast<std::size_t>(length), '\0');
-  SF_TRY(file->read(8, text.size(), text.data()));
+  SF_TRY(file.read(8, text.size(), text.data()));
 
-  HeaderReader header(text, path);
-  SF_TRY(header.read());
+  HeaderReader reader(text, path);
+  SF_TRY(reader.read());
+  Header header{8 + length, std::move(reader.entries), std::move(reader.metadata), {}};
+  for (Entry& entry : header.entries) {
+    header.ranges = check_range(path, entry);
+    if (!header.ranges.ok()) return header;
+  }
+  header.ranges = check_cover(path, header.entries, header.data, size);
+  return header;
+}
 
-  const std::size_t file_index = into.files.size(), before = into.tensors.size();
-  into.index.reserve(before + header.entries.size());
+Status append(std::shared_ptr<const io::File> file, Header header, Container& into) {
+  const std::size_t number = into.files.size(), before = into.tensors.size();
   for (std::size_t i = 0; i < header.entries.size(); ++i) {
     const std::string& tensor = header.entries[i].tensor.name;
     const auto [other, fresh] = into.index.emplace(tensor, before + i);
     if (fresh) continue;
     if (other->second >= before)
-      return malformed("{}: duplicate tensor '{}': it appears twice in the header", path, printable(tensor));
+      return malformed("{}: duplicate tensor '{}': it appears twice in the header", file->path(), printable(tensor));
     return malformed("duplicate tensor '{}': it is in two files, {} and {}", printable(tensor),
-                     into.path_of(into.tensors[other->second]), path);
+                     into.path_of(into.tensors[other->second]), file->path());
   }
-  for (Entry& entry : header.entries) SF_TRY(check_range(path, entry));
-  SF_TRY(check_cover(path, header.entries, 8 + length, size));
-
-  into.tensors.reserve(before + header.entries.size());
+  SF_TRY(header.ranges);
   for (Entry& entry : header.entries) {
-    entry.tensor.file = file_index;
-    entry.tensor.offset = 8 + length + entry.begin;
+    entry.tensor.file = number;
+    entry.tensor.offset = header.data + entry.begin;
     into.tensors.push_back(std::move(entry.tensor));
   }
   if (into.files.empty()) into.metadata = std::move(header.metadata);
   into.files.push_back(std::move(file));
+  return {};
+}
+
+}  // namespace
+
+Status read_safetensors_headers(std::vector<std::shared_ptr<const io::File>> files, Container& into) {
+  std::vector<Result<Header>> headers(files.size(), Status(Code::internal, "a header that was not read"));
+  parallel_each(files.size(), 1, [&](std::size_t i) { headers[i] = read_header(*files[i]); });
+  std::size_t count = into.tensors.size();
+  for (const Result<Header>& header : headers)
+    if (header.ok()) count += header->entries.size();
+  into.tensors.reserve(count);
+  into.index.reserve(count);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    SF_TRY(headers[i].status());
+    SF_TRY(append(std::move(files[i]), std::move(headers[i]).value(), into));
+  }
   return {};
 }
 

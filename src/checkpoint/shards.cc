@@ -92,28 +92,30 @@ Result<Container> open_index(const std::string& folder, const std::string& index
   SF_ASSIGN(const std::vector<Mapping> mappings, read_weight_map(json));
 
   Container container;
-  std::vector<std::pair<std::string_view, std::size_t>> shards;  // name, number in container.files
+  std::vector<std::string_view> shards;  // by their numbers in container.files
+  std::vector<std::shared_ptr<const io::File>> files;
   for (const Mapping& mapping : mappings) {
-    if (!shards.empty() && shards.back().first == mapping.shard) continue;
+    if (!shards.empty() && shards.back() == mapping.shard) continue;
     const std::string path = fmt::format("{}/{}", folder, mapping.shard);
     if (!io::exists(path))
       return malformed("{}: shard '{}' is missing (not found in the folder); tensor '{}' needs it", index_path,
                        printable(mapping.shard), printable(mapping.tensor));
     SF_ASSIGN(std::shared_ptr<const io::File> file, io::File::open(path));
-    shards.emplace_back(mapping.shard, container.files.size());
-    SF_TRY(read_safetensors_header(std::move(file), container));
+    shards.push_back(mapping.shard);
+    files.push_back(std::move(file));
   }
+  SF_TRY(read_safetensors_headers(std::move(files), container));
 
   std::vector<bool> listed(container.tensors.size());
   std::size_t shard = 0;
   for (const Mapping& mapping : mappings) {
-    while (shards[shard].first != mapping.shard) ++shard;
-    const auto found = container.index.find(std::string(mapping.tensor));
+    while (shards[shard] != mapping.shard) ++shard;
+    const auto found = container.index.find(mapping.tensor);
     if (found == container.index.end())
       return malformed("{}: tensor '{}' is not in shard '{}', where the index places it", index_path, printable(mapping.tensor),
                        printable(mapping.shard));
     const Tensor& t = container.tensors[found->second];
-    if (t.file != shards[shard].second)
+    if (t.file != shard)
       return malformed("{}: tensor '{}' is not in shard '{}', where the index places it, but in {}", index_path,
                        printable(mapping.tensor), printable(mapping.shard), container.path_of(t));
     listed[found->second] = true;
@@ -127,7 +129,7 @@ Result<Container> open_index(const std::string& folder, const std::string& index
 Result<Container> open_safetensors_file(const std::string& path) {
   SF_ASSIGN(std::shared_ptr<const io::File> file, io::File::open(path));
   Container container;
-  SF_TRY(read_safetensors_header(std::move(file), container));
+  SF_TRY(read_safetensors_headers({std::move(file)}, container));
   return container;
 }
 

@@ -8,7 +8,7 @@
 // w[n,k] = scales[k/g][n] · (q[n,k] - zero[k/g][n]). qzeros may be absent only when zero_point is false; then every zero is 8.
 #include <algorithm>
 #include <limits>
-#include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -180,21 +180,13 @@ Status open_awq(FormatContext& context) {
   SF_ASSIGN(const bool zeros_needed, needs_zeros(config));
   const AwqReader reader{context, container, rules, excluded, zeros_needed};
 
-  Status first;  // a module that is refused does not hide the others
   std::vector<std::string> modules;
-  std::set<std::string_view> seen;
+  std::unordered_set<std::string_view> seen;
   for (const Tensor& tensor : container.tensors) {
     const std::string_view module = before_suffix(tensor.name, kAwqLeaves);
-    if (module.empty() || !seen.insert(module).second) continue;
-    modules.emplace_back(module);
-    Result<FormatLayer> layer = reader.layer(modules.back());
-    if (layer.ok()) {
-      context.layers.push_back(std::move(layer).value());
-    } else if (first.ok()) {
-      first = layer.status();
-    }
+    if (!module.empty() && seen.insert(module).second) modules.emplace_back(module);
   }
-  if (!first.ok()) return first;
+  SF_TRY(add_layers(context, modules.size(), [&](std::size_t i) { return reader.layer(modules[i]); }));
   return rules.check_plain(container, modules,
                            [&](std::string_view module) { return substring_match(excluded, module) != SubstringMatch::none; });
 }

@@ -21,6 +21,7 @@
 #include <cstring>
 #include <limits>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -267,7 +268,7 @@ struct CtReader {
 
   // Row 33: a plain matrix that the configuration says is quantized: by its name; or by the class "Linear", when it is a projection
   // or its likes in other layers are quantized.
-  Status check_plain(const std::set<std::string_view>& quantized) const {
+  Status check_plain(const std::unordered_set<std::string_view>& quantized) const {
     std::set<std::string, std::less<>> kinds;
     for (const std::string_view module : quantized) kinds.insert(module_kind(module));
     for (const Tensor& tensor : container.tensors) {
@@ -292,20 +293,14 @@ struct CtReader {
 Status open_compressed_tensors(FormatContext& context) {
   SF_ASSIGN(const CtConfig rules, CtConfig::read(*context.config));
   const CtReader reader{context, *context.container, rules};
-  Status first;  // a module that is refused does not hide the others
-  std::set<std::string_view> modules;
+  std::vector<std::string> modules;
+  std::unordered_set<std::string_view> seen;
   for (const Tensor& tensor : context.container->tensors) {
     const std::string_view module = before_suffix(tensor.name, kMarkers);
-    if (module.empty() || !modules.insert(module).second) continue;
-    Result<FormatLayer> layer = reader.layer(std::string(module));
-    if (layer.ok()) {
-      context.layers.push_back(std::move(layer).value());
-    } else if (first.ok()) {
-      first = layer.status();
-    }
+    if (!module.empty() && seen.insert(module).second) modules.emplace_back(module);
   }
-  if (!first.ok()) return first;
-  return reader.check_plain(modules);
+  SF_TRY(add_layers(context, modules.size(), [&](std::size_t i) { return reader.layer(modules[i]); }));
+  return reader.check_plain(seen);
 }
 
 }  // namespace swordfish

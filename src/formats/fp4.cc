@@ -11,41 +11,40 @@
 namespace swordfish {
 namespace {
 
-// Tensors by value, so that a layer does not depend on where the container keeps them.
 struct Fp4Loader {
-  std::shared_ptr<const Container> container;
-  LayerInfo info;
-  Tensor codes, scales;
-  std::optional<Tensor> global;
+  std::shared_ptr<const Container> container;  // keeps the tensors
+  std::string name;
+  std::int64_t n, k, experts, group_size;
+  const Tensor *codes, *scales, *global;
   Global::Op global_op;
   DType scale_type;
   bool transposed;
 
   Result<QuantTensor> operator()(std::int64_t expert) const {
-    const std::int64_t count = std::max<std::int64_t>(1, info.experts);
-    if (expert < 0 || expert >= count) return invalid_argument("{}: expert {} of {}", printable(info.name), expert, count);
-    const std::int64_t rows = info.k / info.group_size;
-    const auto code_bytes = static_cast<std::size_t>(info.n * (info.k / 2));
-    const auto scale_bytes = static_cast<std::size_t>(info.n * rows);
+    const std::int64_t count = std::max<std::int64_t>(1, experts);
+    if (expert < 0 || expert >= count) return invalid_argument("{}: expert {} of {}", printable(name), expert, count);
+    const std::int64_t rows = k / group_size;
+    const auto code_bytes = static_cast<std::size_t>(n * (k / 2));
+    const auto scale_bytes = static_cast<std::size_t>(n * rows);
 
     auto code_data = std::make_shared<Buffer>(code_bytes);
-    SF_TRY(container->read(codes, static_cast<std::uint64_t>(expert) * code_bytes, code_bytes, code_data->data()));
+    SF_TRY(container->read(*codes, static_cast<std::uint64_t>(expert) * code_bytes, code_bytes, code_data->data()));
     auto scale_data = std::make_shared<Buffer>(scale_bytes);
-    SF_TRY(container->read(scales, static_cast<std::uint64_t>(expert) * scale_bytes, scale_bytes, scale_data->data()));
-    SF_TRY(check_scales(*container, scales, scale_data->data(), scale_bytes, scale_type));
+    SF_TRY(container->read(*scales, static_cast<std::uint64_t>(expert) * scale_bytes, scale_bytes, scale_data->data()));
+    SF_TRY(check_scales(*container, *scales, scale_data->data(), scale_bytes, scale_type));
 
     QuantTensor t;
-    t.name = info.name;
-    t.n = info.n;
-    t.k = info.k;
+    t.name = name;
+    t.n = n;
+    t.k = k;
     t.code = CodeType::fp4;
     t.zero = 0;
-    t.group_size = info.group_size;
+    t.group_size = group_size;
     t.rows = rows;
-    t.codes = transposed ? nibble_columns(code_data, 0, static_cast<std::size_t>(info.n))
-                         : nibble_rows(code_data, 0, static_cast<std::size_t>(info.k / 2));
-    t.scales = transposed ? Plane{scale_type, scale_data->data(), 1, info.n} : Plane{scale_type, scale_data->data(), rows, 1};
-    if (global) {
+    t.codes = transposed ? nibble_columns(code_data, 0, static_cast<std::size_t>(n))
+                         : nibble_rows(code_data, 0, static_cast<std::size_t>(k / 2));
+    t.scales = transposed ? Plane{scale_type, scale_data->data(), 1, n} : Plane{scale_type, scale_data->data(), rows, 1};
+    if (global != nullptr) {
       const bool shared = global->bytes == sizeof(float);
       SF_TRY(container->read(*global, shared ? 0 : static_cast<std::uint64_t>(expert) * sizeof(float), sizeof(float),
                              &t.global.value));
@@ -74,14 +73,8 @@ FormatLayer fp4_layer(std::shared_ptr<const Container> container, Fp4Matrix matr
     info.tensors.push_back(bias->name);
     info.bytes += bias->bytes;
   }
-  Fp4Loader loader{std::move(container),
-                   info,
-                   *matrix.codes,
-                   *matrix.scales,
-                   matrix.global ? std::optional<Tensor>(*matrix.global) : std::nullopt,
-                   matrix.global_op,
-                   matrix.scale_type,
-                   matrix.transposed};
+  Fp4Loader loader{std::move(container), info.name,     info.n,        info.k,           info.experts,      info.group_size,
+                   matrix.codes,         matrix.scales, matrix.global, matrix.global_op, matrix.scale_type, matrix.transposed};
   return {std::move(info), std::move(loader)};
 }
 

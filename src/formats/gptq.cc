@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -255,21 +255,13 @@ Status open_gptq(FormatContext& context) {
   SF_ASSIGN(const bool word_wise, is_word_wise(config));
   const GptqReader reader{context, container, rules, {version, word_wise, std::nullopt, context.options.gptq_v1_zeros}};
 
-  Status first;  // a module that is refused does not hide the others
   std::vector<std::string> modules;
-  std::set<std::string_view> seen;
+  std::unordered_set<std::string_view> seen;
   for (const Tensor& tensor : container.tensors) {
     const std::string_view module = before_suffix(tensor.name, kGptqLeaves);
-    if (module.empty() || !seen.insert(module).second) continue;
-    modules.emplace_back(module);
-    Result<FormatLayer> layer = reader.layer(modules.back());
-    if (layer.ok()) {
-      context.layers.push_back(std::move(layer).value());
-    } else if (first.ok()) {
-      first = layer.status();
-    }
+    if (!module.empty() && seen.insert(module).second) modules.emplace_back(module);
   }
-  if (!first.ok()) return first;
+  SF_TRY(add_layers(context, modules.size(), [&](std::size_t i) { return reader.layer(modules[i]); }));
   return rules.check_plain(container, modules, [](std::string_view) { return false; });
 }
 

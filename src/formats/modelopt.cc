@@ -16,10 +16,11 @@
 //   MIXED_PRECISION                     one of these for each module, from quantized_layers
 //
 // Which modules are quantized is decided by the tensors; the configuration must not contradict them. Input and KV-cache scales are
-// ignored. A module that is refused does not hide the others: the first problem is returned after all have been looked at.
+// ignored.
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -296,12 +297,13 @@ std::string_view tower_of(std::string_view module) {
 
 // Row 33: a projection that is plain although the configuration does not exclude it, in a tower that has quantized ones (another
 // tower, such as a vision model, may be listed under another prefix than the tensors have).
-Status check_plain(const FormatContext& context, const Rules& rules, const std::set<std::string, std::less<>>& quantized) {
+Status check_plain(const FormatContext& context, const Rules& rules, const std::unordered_set<std::string>& quantized) {
   std::set<std::string, std::less<>> towers;
-  for (const std::string& module : quantized) towers.emplace(tower_of(module));
+  for (const std::string& module : quantized)
+    if (const std::string_view tower = tower_of(module); !towers.contains(tower)) towers.emplace(tower);
   for (const Tensor& tensor : context.container->tensors) {
     std::string module = tensor.name;
-    if (!strip_suffix(module, ".weight") || quantized.contains(module) || tensor.shape.size() != 2) continue;
+    if (!strip_suffix(module, ".weight") || tensor.shape.size() != 2 || quantized.contains(module)) continue;
     const bool listed = rules.algo ? known_linear(module) && !rules.excludes(module) && towers.contains(tower_of(module))
                                    : rules.layers.contains(module);
     if (!listed || tensors_decide(module)) continue;
@@ -315,20 +317,15 @@ Status check_plain(const FormatContext& context, const Rules& rules, const std::
 
 Status open_modelopt(FormatContext& context) {
   SF_ASSIGN(const Rules rules, read_rules(*context.config));
-  Status first;
-  std::set<std::string, std::less<>> seen;
+  std::vector<Owner> modules;
+  std::unordered_set<std::string> seen;
   for (const Tensor& tensor : context.container->tensors) {
-    const std::optional<Owner> owner = owner_of(*context.container, tensor);
-    if (!owner || !seen.insert(owner->name).second) continue;
-    Result<FormatLayer> layer =
-        owner->stacked ? stacked_layer(context, rules, owner->name) : dense_layer(context, rules, owner->name);
-    if (layer.ok()) {
-      context.layers.push_back(std::move(layer).value());
-    } else if (first.ok()) {
-      first = layer.status();
-    }
+    std::optional<Owner> owner = owner_of(*context.container, tensor);
+    if (owner && seen.insert(owner->name).second) modules.push_back(std::move(*owner));
   }
-  if (!first.ok()) return first;
+  SF_TRY(add_layers(context, modules.size(), [&](std::size_t i) {
+    return modules[i].stacked ? stacked_layer(context, rules, modules[i].name) : dense_layer(context, rules, modules[i].name);
+  }));
   return check_plain(context, rules, seen);
 }
 

@@ -34,15 +34,16 @@ constexpr unsigned kMostRetries = 100;  // of EINTR and EAGAIN, one after the ot
 // that is copying, or has lost its core.
 constexpr auto kPatience = std::chrono::milliseconds(50);
 
-// planned ─┬─> reading ─┬─> ready ──> done
-//          │            └─> failed
-//          ├─> in_file ────────────> done
-//          └───────────────────────> done
+// planned ─┬─> reading ──────┬─> ready ──> done
+//          │                 └─> failed
+//          ├─> cached, in_file ─────────> done
+//          └────────────────────────────> done
 enum class At : std::uint8_t {
   planned,
   reading,  // on its way into the ring
   ready,    // in the ring
-  in_file,  // whoever needs it reads it from the file: it is in the page cache, or the ring was full
+  cached,   // whoever needs it reads it from the file, in the page cache
+  in_file,  // the same, although it may have to come from disk: the ring was full
   done,     // used up, or dropped
   failed,
 };
@@ -129,7 +130,7 @@ struct StagedReader::State {
       if (in_flight == options.depth) SF_TRY(collect());
       pieces[p].to_drop = missing_from_cache(files[plan.pieces[p].file]->fd(), plan.pieces[p].begin, expected(p));
       if (pieces[p].to_drop.empty() && options.from_cache) {
-        leave_in_file(p);
+        leave_in_cache(p);
         continue;
       }
       while (!take_room(p)) SF_TRY(collect());
@@ -139,10 +140,10 @@ struct StagedReader::State {
     return {};
   }
 
-  void leave_in_file(std::uint32_t p) {
+  void leave_in_cache(std::uint32_t p) {
     const std::lock_guard lock(mutex);
     if (pieces[p].at != At::planned) return;
-    pieces[p].at = At::in_file;
+    pieces[p].at = At::cached;
     moved.notify_all();
   }
 
@@ -253,7 +254,7 @@ struct StagedReader::State {
     give_back(p);
   }
 
-  // Waits until the piece is `ready`, `in_file` or `done`.
+  // Waits until the piece is `ready`, `cached`, `in_file` or `done`.
   Result<At> await(std::unique_lock<std::mutex>& lock, std::uint32_t p) {
     Piece& piece = pieces[p];
     const auto moving = [&] { return piece.at == At::planned || piece.at == At::reading; };
@@ -280,13 +281,15 @@ struct StagedReader::State {
 
   // From the file itself: bytes that no unit has, or whose piece is not in the ring (`at`).
   Status read_from_file(std::size_t file, std::uint64_t offset, std::size_t size, std::byte* out, std::optional<At> at) {
-    const std::vector<ByteRange> missing = missing_from_cache(files[file]->fd(), offset, size);
+    std::vector<ByteRange> missing;
+    if (at != At::cached) missing = missing_from_cache(files[file]->fd(), offset, size);
     const Clock::time_point start = Clock::now();
     const Status status = files[file]->read(offset, size, out);
     drop_from_cache(files[file]->fd(), missing);
     const std::lock_guard lock(mutex);
     stats.copy_seconds += seconds_since(start);
-    (at != At::in_file ? stats.unplanned_bytes : missing.empty() ? stats.cache_bytes : stats.past_ring_bytes) += size;
+    const bool planned = at == At::cached || at == At::in_file;
+    (!planned ? stats.unplanned_bytes : missing.empty() ? stats.cache_bytes : stats.past_ring_bytes) += size;
     if (status.ok()) return {};
     return {status.code(), fmt::format("{} ({})", status.message(), options.describe ? options.describe(file, offset) : "")};
   }
@@ -356,6 +359,7 @@ struct StagedReader::State {
 
   // Waits for a piece and drops it; one that is not in the ring is read as any program would, into memory that stays in the cache.
   Status discard(std::uint32_t p) {
+    At how = At::done;
     {
       std::unique_lock lock(mutex);
       SF_ASSIGN(const At at, await(lock, p));
@@ -363,14 +367,15 @@ struct StagedReader::State {
       piece.left = 0;
       give_back_if_done(p);
       piece.at = At::done;
-      if (at != At::in_file) return {};
+      if (at != At::cached && at != At::in_file) return {};
+      how = at;
     }
     constexpr std::uint64_t kChunk = std::uint64_t{256} << 10;
     static thread_local Buffer scratch{static_cast<std::size_t>(kChunk)};
     const PiecePlan::Piece& piece = plan.pieces[p];
     const std::uint64_t end = piece.begin + expected(p);
     for (std::uint64_t at = piece.begin; at < end; at += kChunk)
-      SF_TRY(read_from_file(piece.file, at, static_cast<std::size_t>(std::min(kChunk, end - at)), scratch.data(), At::in_file));
+      SF_TRY(read_from_file(piece.file, at, static_cast<std::size_t>(std::min(kChunk, end - at)), scratch.data(), how));
     return {};
   }
 };

@@ -18,6 +18,15 @@ Result<PackedWeight> pack_parts(std::span<const QuantTensor> parts, const std::s
   return layout == Layout::mma64_1 ? pack(parts, name, 1) : pack_blockscaled(parts, name, 1);
 }
 
+// The dense weight that a part of a layer is of.
+const std::string& part_name(const LayerInfo& layer, const LayerCut& cut, std::size_t part) {
+  return cut.rows.size() > 1 ? layer.projections[part].weight_name : layer.weight_name;
+}
+std::string module_of(const std::string& weight) {
+  constexpr std::string_view kLeaf = ".weight";
+  return weight.ends_with(kLeaf) ? weight.substr(0, weight.size() - kLeaf.size()) : weight;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<CheckpointJob>> CheckpointJob::open(const Checkpoint& checkpoint, const LoadOptions& options) {
@@ -30,10 +39,9 @@ Result<std::unique_ptr<CheckpointJob>> CheckpointJob::open(const Checkpoint& che
   const Rank rank{options.rank, options.ranks, options.whole_experts};
   SF_ASSIGN(job->plan_, plan_load(checkpoint.path(), checkpoint.tensors(), job->files_, checkpoint.layers(), pack, rank));
   job->done_.resize(job->plan_.units.size());
-  job->tensors_.resize(checkpoint.tensors().size());
-  job->wanted_.resize(checkpoint.tensors().size(), false);
-  for (const LoadUnit& unit : job->plan_.units)
-    for (const std::size_t t : unit.tensors) job->wanted_[t] = true;
+  for (const LoadUnit& unit : job->plan_.units) job->plain_.insert(job->plain_.end(), unit.tensors.begin(), unit.tensors.end());
+  std::sort(job->plain_.begin(), job->plain_.end());
+  job->tensors_.resize(job->plain_.size());
   return job;
 }
 
@@ -64,37 +72,54 @@ Status CheckpointJob::process_plain(const LoadUnit& unit, LoadWorker& worker) {
   const SlabScope scope(worker.slab);
   for (const std::size_t t : unit.tensors) {
     const TensorInfo& tensor = checkpoint_.tensors()[t];
-    tensors_[t].info = tensor;
+    LoadedTensor& loaded = tensors_[static_cast<std::size_t>(std::lower_bound(plain_.begin(), plain_.end(), t) - plain_.begin())];
+    loaded.info = tensor;
     if (uploader_ == nullptr) {
-      SF_ASSIGN(tensors_[t].bytes, checkpoint_.read(tensor));
+      SF_ASSIGN(loaded.bytes, checkpoint_.read(tensor));
     } else {
       const io::File& file = *open_files_[files_.numbers.at(tensor.file)];
-      SF_ASSIGN(tensors_[t].device, uploader_->upload(worker.number, file, tensor.offset, tensor.bytes));
+      SF_ASSIGN(loaded.device, uploader_->upload(worker.number, file, tensor.offset, tensor.bytes));
     }
   }
   return {};
 }
 
-Status CheckpointJob::process(std::size_t number, const std::function<void()>& all_read, LoadWorker& worker) {
-  const LoadUnit& unit = plan_.units[number];
-  if (plan_.plain(unit)) return process_plain(unit, worker);
-  std::optional<Uploader::Admission> admission;
-  if (uploader_ != nullptr) admission.emplace(*uploader_, unit.bytes);
-  Done& done = done_[number];
+// The unit's matrices as this rank holds them.
+Result<std::vector<QuantTensor>> CheckpointJob::read_parts(const LoadUnit& unit, BufferSlab& scratch, Done& done) const {
+  const SlabScope scope(scratch);
   std::vector<QuantTensor> parts;
   for (const std::size_t m : plan_.pack_units[unit.pack_unit].members) {
     const LayerInfo& info = checkpoint_.layers()[m];
     const LayerCut& cut = plan_.cuts[m];
-    SF_ASSIGN(QuantTensor part, checkpoint_.load(m, unit.expert));
-    if (cut.n != info.n || cut.k != info.k) {
-      SF_ASSIGN(part, slice(part, cut.n0, cut.n, 1, cut.k0, cut.k));
+    SF_ASSIGN(QuantTensor whole, checkpoint_.load(m, unit.expert));
+    if (cut.n == info.n && cut.k == info.k) {
+      parts.push_back(std::move(whole));
+    } else {
+      for (std::size_t r = 0; r < cut.rows.size(); ++r) {
+        SF_ASSIGN(QuantTensor part, slice(whole, cut.rows[r].n0, cut.rows[r].n, 1, cut.k0, cut.k));
+        if (cut.rows.size() > 1) part.name = module_of(part_name(info, cut, r));
+        parts.push_back(std::move(part));
+      }
     }
-    parts.push_back(std::move(part));
-    SF_ASSIGN(auto bias, checkpoint_.load_bias(m, unit.expert));
-    if (bias && !cut.bias) bias.reset();
-    if (bias) bias = std::vector<float>(bias->begin() + cut.n0, bias->begin() + cut.n0 + cut.n);
-    done.bias.push_back(std::move(bias));
+    SF_ASSIGN(const auto bias, checkpoint_.load_bias(m, unit.expert));
+    std::optional<std::vector<float>>& ours = done.bias.emplace_back();
+    if (!bias || !cut.bias) continue;
+    ours.emplace();
+    for (const auto& [n0, n] : cut.rows) ours->insert(ours->end(), bias->begin() + n0, bias->begin() + n0 + n);
   }
+  return parts;
+}
+
+Status CheckpointJob::process(std::size_t number, const std::function<void()>& all_read, LoadWorker& worker) {
+  const LoadUnit& unit = plan_.units[number];
+  if (plan_.plain(unit)) return process_plain(unit, worker);
+  if (worker.scratch.empty())
+    worker.scratch = Buffer(std::min(most_scratch, scratch_bytes / static_cast<std::size_t>(most_workers(options_))));
+  std::optional<Uploader::Admission> admission;
+  if (uploader_ != nullptr) admission.emplace(*uploader_, unit.bytes, unit.bytes <= worker.scratch.size() ? 0 : unit.bytes);
+  Done& done = done_[number];
+  BufferSlab scratch({worker.scratch.data(), worker.scratch.size()});
+  SF_ASSIGN(const std::vector<QuantTensor> parts, read_parts(unit, scratch, done));
   all_read();
   if (uploader_ == nullptr) return pack_into(worker.slab, unit, parts, done);
   SF_ASSIGN(const std::span<std::byte> chunk, uploader_->chunk(worker.number));
@@ -149,7 +174,10 @@ Status CheckpointJob::take(LoadedModel& model) {
       LoadedLayer layer;
       layer.name = apart == 1 ? pack.name : info.name;
       layer.scheme = info.scheme;
-      for (const std::size_t m : members) layer.weight_names.push_back(checkpoint_.layers()[m].weight_name);
+      for (const std::size_t m : members) {
+        const LayerCut& cut = plan_.cuts[m];
+        for (std::size_t r = 0; r < cut.rows.size(); ++r) layer.weight_names.push_back(part_name(checkpoint_.layers()[m], cut, r));
+      }
       layer.experts = info.experts;
       layer.first_expert = plan_.units[units.front()].expert;
       bool any = false;
@@ -170,8 +198,7 @@ Status CheckpointJob::take(LoadedModel& model) {
       model.layers.push_back(std::move(layer));
     }
   }
-  for (std::size_t t = 0; t < tensors_.size(); ++t)
-    if (wanted_[t]) model.tensors.push_back(std::move(tensors_[t]));
+  model.tensors = std::move(tensors_);
   if (uploader_ != nullptr) SF_TRY(uploader_->finish(model));
   model.report.notes.insert(model.report.notes.end(), plan_.notes.begin(), plan_.notes.end());
   return {};

@@ -37,6 +37,7 @@ class CheckpointJob {
     std::vector<std::optional<std::vector<float>>> bias;  // of each member
   };
 
+  Result<std::vector<QuantTensor>> read_parts(const LoadUnit& unit, BufferSlab& scratch, Done& done) const;
   Status process(std::size_t unit, const std::function<void()>& all_read, LoadWorker& worker);
   Status pack_into(BufferSlab& slab, const LoadUnit& unit, const std::vector<QuantTensor>& parts, Done& done);
   Status process_plain(const LoadUnit& unit, LoadWorker& worker);
@@ -48,8 +49,8 @@ class CheckpointJob {
   JobFiles files_;
   LoadPlan plan_;
   std::vector<Done> done_;             // of each unit
-  std::vector<LoadedTensor> tensors_;  // of each tensor of the checkpoint; most stay empty
-  std::vector<bool> wanted_;           // which of them
+  std::vector<std::size_t> plain_;     // numbers of the plain tensors, in order
+  std::vector<LoadedTensor> tensors_;  // what they became
   std::mutex notes_mutex_;
   SharedSeconds pack_seconds_;
 };

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -24,8 +25,10 @@ constexpr auto kTick = std::chrono::milliseconds(100);
 
 class Runner {
  public:
-  Runner(const LoadJob& job, const LoadOptions& options, io::StagedReader& reader)
-      : job_(job), options_(options), reader_(reader) {}
+  Runner(const LoadJob& job, const LoadOptions& options, io::StagedReader* reader)  // null: nothing is read ahead
+      : job_(job), options_(options), reader_(reader) {
+    for (std::size_t unit = 0; unit < job.units.size(); ++unit) total_ += bytes_of(unit);
+  }
 
   Status run(int threads) {
     running_ = threads;
@@ -46,8 +49,6 @@ class Runner {
     for (std::thread& worker : workers_) worker.join();
     return first_;
   }
-
-  std::uint64_t total = 0;
 
  private:
   void work(unsigned number) {
@@ -83,7 +84,7 @@ class Runner {
 
   Status one(std::size_t unit, LoadWorker& worker) {
     if (options_.raw) {
-      Status status = reader_.discard_unit(unit);
+      Status status = reader_->discard_unit(unit);
       read_ += bytes_of(unit);
       return status;
     }
@@ -91,12 +92,13 @@ class Runner {
     const auto all_read = [&] {
       if (!open) return;
       open = false;
-      reader_.end_unit(unit);
+      if (reader_ != nullptr) reader_->end_unit(unit);
       read_ += bytes_of(unit);
     };
     Status status;
     try {
-      const io::ReadScope scope(reader_, job_.files.numbers);
+      std::optional<io::ReadScope> scope;
+      if (reader_ != nullptr) scope.emplace(*reader_, job_.files.numbers);
       status = job_.process(unit, all_read, worker);
     } catch (const std::bad_alloc&) {
       status = Status(Code::out_of_memory, "out of memory while loading");
@@ -114,14 +116,14 @@ class Runner {
       const bool ended = ended_.wait_for(lock, kTick, [&] { return running_ == 0; });
       if (options_.progress != nullptr && !cancelled_) {
         lock.unlock();
-        const LoadProgress now{total, read_, packed_, std::chrono::duration<double>(Clock::now() - start).count()};
+        const LoadProgress now{total_, read_, packed_, std::chrono::duration<double>(Clock::now() - start).count()};
         const bool on = options_.progress(now, options_.user);
         lock.lock();
         if (!on && !ended) {
           cancelled_ = true;
           if (first_.ok()) first_ = {Code::cancelled, "loading was cancelled"};
           failed_ = true;
-          reader_.cancel();
+          if (reader_ != nullptr) reader_->cancel();
         }
       }
       if (ended) return;
@@ -130,7 +132,8 @@ class Runner {
 
   const LoadJob& job_;
   const LoadOptions& options_;
-  io::StagedReader& reader_;
+  io::StagedReader* const reader_;
+  std::uint64_t total_ = 0;
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable ended_;
@@ -160,6 +163,15 @@ double SharedSeconds::sum() const {
   return sum_;
 }
 
+namespace {
+
+int threads_for(const LoadJob& job, const LoadOptions& options) {
+  return static_cast<int>(
+      std::min<std::size_t>(static_cast<std::size_t>(most_workers(options)), std::max<std::size_t>(job.units.size(), 1)));
+}
+
+}  // namespace
+
 int most_workers(const LoadOptions& options) { return options.threads > 0 ? options.threads : usable_cores(); }
 
 Status run_job(const LoadJob& job, const LoadOptions& options, std::shared_ptr<io::StagingMemory> memory, LoadReport& report,
@@ -179,11 +191,8 @@ Status run_job(const LoadJob& job, const LoadOptions& options, std::shared_ptr<i
   staging.wrap_engine = hooks.wrap_engine;
   SF_ASSIGN(const std::unique_ptr<io::StagedReader> reader,
             io::StagedReader::start(std::move(files), job.units, job.skipped, staging));
-  Runner runner(job, options, *reader);
-  runner.total = reader->stats().needed_bytes;
-  report.threads = static_cast<int>(
-      std::min<std::size_t>(static_cast<std::size_t>(most_workers(options)), std::max<std::size_t>(job.units.size(), 1)));
-  Status status = runner.run(report.threads);
+  report.threads = threads_for(job, options);
+  Status status = Runner(job, options, reader.get()).run(report.threads);
   const io::StagingStats stats = reader->stats();
   report.engine = stats.engine;
   report.source_bytes = stats.needed_bytes;
@@ -196,6 +205,10 @@ Status run_job(const LoadJob& job, const LoadOptions& options, std::shared_ptr<i
   report.wait_seconds = stats.wait_seconds;
   report.copy_seconds = stats.copy_seconds;
   return status;
+}
+
+Status run_unstaged_job(const LoadJob& job, const LoadOptions& options) {
+  return Runner(job, options, nullptr).run(threads_for(job, options));
 }
 
 }  // namespace swordfish

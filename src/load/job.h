@@ -12,6 +12,7 @@
 #include "base/buffer_slab.h"
 #include "io/staging.h"
 #include "load/load_device.h"
+#include "swordfish/buffer.h"
 #include "swordfish/load.h"
 #include "swordfish/status.h"
 
@@ -28,6 +29,7 @@ struct JobFiles {
 struct LoadWorker {
   unsigned number = 0;
   BufferSlab slab;  // where results in host memory go
+  Buffer scratch;   // for what a unit needs meanwhile, so that it lies in pages and caches that are warm; not touched before
 };
 
 struct LoadJob {
@@ -40,10 +42,14 @@ struct LoadJob {
   std::function<Status(std::size_t unit, const std::function<void()>& all_read, LoadWorker& worker)> process;
 };
 
-struct JobHooks {  // of tests
+struct JobHooks {                // of tests
+  const char* cufile = nullptr;  // in place of NVIDIA's cuFile; where it is null and there is a device in place of a GPU, none
   std::function<std::unique_ptr<io::ReadEngine>(std::unique_ptr<io::ReadEngine>)> wrap_engine;
   LoadDevice* device = nullptr;  // in place of a GPU
 };
+
+// Of all workers' scratch memory together, and of one.
+inline constexpr std::size_t scratch_bytes = std::size_t{64} << 20, most_scratch = std::size_t{8} << 20;
 
 // Threads that a load has at most.
 int most_workers(const LoadOptions& options);
@@ -51,6 +57,9 @@ int most_workers(const LoadOptions& options);
 // Fills the report's bytes and times of reading. `memory`: for the ring, options.ring_bytes or less.
 Status run_job(const LoadJob& job, const LoadOptions& options, std::shared_ptr<io::StagingMemory> memory, LoadReport& report,
                const JobHooks& hooks = {});
+
+// The same for units that process() reads in another way: nothing is read ahead or counted.
+Status run_unstaged_job(const LoadJob& job, const LoadOptions& options);
 
 // Adds the seconds of its scope to a sum that several threads share.
 class SharedSeconds {

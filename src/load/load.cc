@@ -31,7 +31,6 @@ Status check(const LoadOptions& options) {
   if (options.threads < 0 || options.threads > 4096) return invalid_argument("{} threads; expected 0 to 4096", options.threads);
   if (options.depth < 1 || options.depth > 4096)
     return invalid_argument("depth {}; expected 1 to 4096 reads in flight", options.depth);
-  if (options.device.kind == Device::Kind::cuda) SF_TRY(usable_gpu(options.device).status());
   if (options.ring_bytes > std::uint64_t{1} << 40) return invalid_argument("a ring of {} bytes", options.ring_bytes);
   return {};
 }
@@ -49,31 +48,34 @@ void count(LoadedModel& model) {
   for (const LoadedTensor& tensor : model.tensors) report.packed_bytes += tensor.info.bytes;
 }
 
-// The way to a GPU.
-struct Upload {
-  std::unique_ptr<LoadDevice> gpu;
-  std::unique_ptr<Uploader> uploader;  // null: everything stays in host memory
-};
-Result<Upload> prepare_upload(const LoadOptions& options, std::uint64_t chunk_bytes, std::uint64_t expected,
-                              const JobHooks& hooks) {
-  Upload upload;
-  if (chunk_bytes == 0) return upload;
-  const auto workers = static_cast<unsigned>(most_workers(options));
-  LoadDevice* device = hooks.device;
-  if (device == nullptr) {
-    SF_ASSIGN(upload.gpu, make_load_gpu(options.device, 2 * workers));
-    device = upload.gpu.get();
-  }
-  constexpr std::uint64_t kPage = 4096;
-  SF_ASSIGN(upload.uploader,
-            Uploader::make(*device, workers, std::max(chunk_bytes / (2 * workers) / kPage * kPage, kPage), expected));
-  return upload;
-}
-
 // What a load needs whatever it reads.
-struct Means {
-  std::uint64_t chunk_bytes = 0;  // page-locked, for a load to a GPU
-  std::shared_ptr<io::StagingMemory> memory;
+class Means {
+ public:
+  // The way to a GPU takes a quarter of the ring's memory.
+  Means(LoadOptions& options, std::uint64_t file_bytes, const JobHooks& hooks) {
+    if (!options.raw && (options.device.kind == Device::Kind::cuda || hooks.device != nullptr)) {
+      const std::uint64_t chunks = options.ring_bytes / 4;
+      options.ring_bytes -= chunks;
+      const auto workers = static_cast<unsigned>(most_workers(options));
+      constexpr std::uint64_t kPage = 4096;
+      uploader_ = std::make_unique<Uploader>(
+          [this, device = options.device, workers, &hooks]() -> Result<LoadDevice*> {
+            if (hooks.device != nullptr) return hooks.device;
+            SF_ASSIGN(gpu_, make_load_gpu(device, 2 * workers));
+            return gpu_.get();
+          },
+          workers, std::max(chunks / (2 * workers) / kPage * kPage, kPage));
+    }
+    memory_ = std::make_shared<io::StagingMemory>(static_cast<std::size_t>(std::min(options.ring_bytes, file_bytes)), true);
+  }
+
+  Uploader* uploader() const { return uploader_.get(); }  // null: everything stays in host memory
+  const std::shared_ptr<io::StagingMemory>& memory() const { return memory_; }
+
+ private:
+  std::unique_ptr<LoadDevice> gpu_;
+  std::unique_ptr<Uploader> uploader_;
+  std::shared_ptr<io::StagingMemory> memory_;
 };
 
 Result<LoadedModel> load_packed_file(const std::string& path, const LoadOptions& options, const Means& means, const JobHooks& hooks,
@@ -83,11 +85,14 @@ Result<LoadedModel> load_packed_file(const std::string& path, const LoadOptions&
     return unsupported("{}: a packed file is loaded as it is; layers and fuse are of the checkpoint", path);
   LoadedModel model;
   SF_ASSIGN(const auto file, io::File::open(path));
-  SF_ASSIGN(const Upload upload, prepare_upload(options, means.chunk_bytes, file->size(), hooks));
   SF_ASSIGN(const auto job, PackedJob::open(path, "", nullptr));
-  if (upload.uploader) job->upload_to(*upload.uploader);
+  if (Uploader* const uploader = means.uploader()) {
+    SF_TRY(uploader->problem());
+    uploader->expect(file->size());
+    job->upload_to(*uploader);
+  }
   model.report.open_seconds = seconds_since(start);
-  SF_TRY(run_job(job->job(), options, means.memory, model.report, hooks));
+  SF_TRY(run_job(job->job(), options, means.memory(), model.report, hooks));
   if (!options.raw) SF_TRY(job->take(model));
   model.report.from_packed = true;
   return model;
@@ -98,30 +103,23 @@ Status make_folder(const std::string& path) {
   return io_error("{}: cannot make the folder: {}", path, errno_text(errno));
 }
 
-}  // namespace
-
-Result<LoadedModel> load_hooked(const std::string& path, const LoadOptions& asked, const JobHooks& hooks) {
-  LoadOptions options = asked;
+Result<LoadedModel> load_any(const std::string& path, LoadOptions options, const JobHooks& hooks, Clock::time_point start) {
   SF_TRY(check(options));
-  const Clock::time_point start = Clock::now();
   const CacheGuard guard(path);
-  Means means;
-  if (!options.raw && (options.device.kind == Device::Kind::cuda || hooks.device != nullptr)) {
-    means.chunk_bytes = options.ring_bytes / 4;
-    options.ring_bytes -= means.chunk_bytes;
-  }
-  means.memory =
-      std::make_shared<io::StagingMemory>(static_cast<std::size_t>(std::min(options.ring_bytes, guard.file_bytes())), true);
+  const Means means(options, guard.file_bytes(), hooks);
   if (PackedFile::is_packed(path)) {
     SF_ASSIGN(LoadedModel model, load_packed_file(path, options, means, hooks, start));
     count(model);
-    model.report.seconds = seconds_since(start);
     return model;
   }
   SF_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(path, options.open));
   SF_ASSIGN(const auto job, CheckpointJob::open(checkpoint, options));
-  SF_ASSIGN(const Upload upload, prepare_upload(options, means.chunk_bytes, job->plan().bytes - job->plan().strided_bytes, hooks));
-  if (upload.uploader) SF_TRY(job->upload_to(*upload.uploader));
+  Uploader* const uploader = means.uploader();
+  if (uploader != nullptr) {
+    SF_TRY(uploader->problem());
+    uploader->expect(job->plan().bytes - job->plan().strided_bytes);
+    SF_TRY(job->upload_to(*uploader));
+  }
   LoadedModel model;
   std::optional<PackedCache> cache;
   if (!options.cache.empty() && !options.raw) {
@@ -129,20 +127,19 @@ Result<LoadedModel> load_hooked(const std::string& path, const LoadOptions& aske
     SF_ASSIGN(cache, PackedCache::find(path, job->files(), options));
     if (cache->exists()) {
       model.report.open_seconds = seconds_since(start);
-      Status status = cache->load(options, means.memory, upload.uploader.get(), model);
+      Status status = cache->load(options, means.memory(), uploader, hooks, model);
       if (status.ok()) {
         count(model);
-        model.report.seconds = seconds_since(start);
         return model;
       }
       if (status.code() != Code::malformed && status.code() != Code::io) return status;
       model = {};
-      if (upload.uploader) SF_TRY(upload.uploader->forget());
+      if (uploader != nullptr) SF_TRY(uploader->forget());
       model.report.notes.push_back(fmt::format("the packed cache is made anew: {}", status.message()));
     }
   }
   model.report.open_seconds = seconds_since(start);
-  SF_TRY(run_job(job->job(), options, means.memory, model.report, hooks));
+  SF_TRY(run_job(job->job(), options, means.memory(), model.report, hooks));
   model.report.strided_bytes = job->plan().strided_bytes;
   model.report.pack_seconds = job->pack_seconds();
   if (job->plan().strided_tensors > 0) {
@@ -150,21 +147,26 @@ Result<LoadedModel> load_hooked(const std::string& path, const LoadOptions& aske
         "{} tensors have runs shorter than {} KiB for this rank and are read from their first run to their last: {} bytes more",
         job->plan().strided_tensors, kShortestRun >> 10, job->plan().strided_bytes));
   }
-  if (options.raw) {
-    model.report.seconds = seconds_since(start);
-    return model;
-  }
+  if (options.raw) return model;
   SF_TRY(job->take(model));
   const std::vector<Warning>& warnings = checkpoint.warnings();
   model.report.notes.insert(model.report.notes.begin(), warnings.begin(), warnings.end());
   count(model);
-  model.report.seconds = seconds_since(start);
   if (cache) {
     const Clock::time_point writing = Clock::now();
     SF_TRY(cache->store(model, options));
     model.report.cache_seconds = seconds_since(writing);
     model.report.cache_written = true;
   }
+  return model;
+}
+
+}  // namespace
+
+Result<LoadedModel> load_hooked(const std::string& path, const LoadOptions& options, const JobHooks& hooks) {
+  const Clock::time_point start = Clock::now();
+  Result<LoadedModel> model = load_any(path, options, hooks, start);
+  if (model.ok()) model->report.seconds = seconds_since(start) - model->report.cache_seconds;  // the ring's memory has gone, too
   return model;
 }
 

@@ -24,8 +24,9 @@ class PackedCache {
   // `path`: of the checkpoint.
   static Result<PackedCache> find(const std::string& path, const JobFiles& files, const LoadOptions& options);
   bool exists() const;
-  // Loads it, onto a GPU where an uploader is given. malformed or io: damaged.
-  Status load(const LoadOptions& options, std::shared_ptr<io::StagingMemory> memory, Uploader* uploader, LoadedModel& model) const;
+  // Loads it, onto a GPU where an uploader is given (straight from the disk where cuFile does it). malformed or io: damaged.
+  Status load(const LoadOptions& options, std::shared_ptr<io::StagingMemory> memory, Uploader* uploader, const JobHooks& hooks,
+              LoadedModel& model) const;
   // Asks options.progress now and then whether to go on.
   Status store(const LoadedModel& model, const LoadOptions& options) const;
 

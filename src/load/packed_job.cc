@@ -12,6 +12,9 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/container.h"
+#include "device/device.h"
+#include "io/page_cache.h"
+#include "io/read_scope.h"
 #include "pack/packed_format.h"
 
 namespace swordfish {
@@ -62,6 +65,8 @@ Result<std::unique_ptr<PackedJob>> PackedJob::open(const std::string& packed, co
     if (sums->tensors.size() != tensors.tensors.size()) return damaged(plain, sums->tensors.size(), tensors.tensors.size());
   }
   std::unique_ptr<PackedJob> job(new PackedJob(std::move(file), std::move(planes), std::move(tensors), sums));
+  for (const Container* container : {&job->packed_, &job->plain_})
+    for (const auto& shard : container->files) job->files_.add(shard->path());
   for (std::size_t l = 0; l < job->file_.layers().size(); ++l) {
     const PackedFile::Layer& layer = job->file_.layers()[l];
     const std::int64_t entries = std::max<std::int64_t>(1, layer.experts);
@@ -92,27 +97,43 @@ void PackedJob::upload_to(Uploader& uploader) {
   for (LoadedLayer& layer : model_.layers) layer.device_weights.resize(layer.weights.size());
 }
 
+// The planes in file order, which is the device's; `size`: of its place there.
+std::vector<PackedJob::UnitPlane> PackedJob::planes_of(const Unit& unit, std::uint64_t& size) const {
+  if (unit.plain) {
+    size = plain_.tensors[unit.layer].bytes;
+    return {{&plain_, &plain_.tensors[unit.layer], 0}};
+  }
+  std::vector<UnitPlane> planes;
+  size = 0;
+  const PackedFile::Layer& layer = file_.layers()[unit.layer];
+  const std::string entry = entry_name(layer.name, layer.experts, unit.expert) + '.';
+  for (const PackedPlane& plane : packed_planes(layer.shape)) {
+    const Tensor* tensor = packed_.find(entry + plane.leaf);
+    if (tensor == nullptr) continue;
+    planes.push_back({&packed_, tensor, size});
+    size = (size + tensor->bytes + DeviceWeight::alignment - 1) / DeviceWeight::alignment * DeviceWeight::alignment;
+  }
+  return planes;
+}
+
 LoadJob PackedJob::job() {
   LoadJob job;
-  const auto add = [&](io::StagedUnit& unit, const Container& container, const Tensor* tensor, std::uint64_t from,
-                       std::uint64_t size) {
-    if (tensor != nullptr) unit.ranges.push_back({job.files.add(container.path_of(*tensor)), tensor->offset + from, size});
-  };
-  for (const Unit& unit : units_) {
+  job.files = files_;
+  std::vector<std::size_t> left;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const Unit& unit = units_[u];
+    if (unit.done) continue;
+    left.push_back(u);
     io::StagedUnit& staged = job.units.emplace_back();
-    if (unit.plain) {
-      const Tensor& tensor = plain_.tensors[unit.layer];
-      add(staged, plain_, &tensor, 0, tensor.bytes);
-      continue;
-    }
+    const auto add = [&](const Container& container, const Tensor& tensor, std::uint64_t from, std::uint64_t size) {
+      staged.ranges.push_back({job.files.numbers.at(container.path_of(tensor)), tensor.offset + from, size});
+    };
+    std::uint64_t size = 0;
+    for (const UnitPlane& plane : planes_of(unit, size)) add(*plane.container, *plane.tensor, 0, plane.tensor->bytes);
+    if (unit.plain) continue;
     const PackedFile::Layer& layer = file_.layers()[unit.layer];
-    const std::string entry = entry_name(layer.name, layer.experts, unit.expert) + '.';
-    for (const PackedPlane& plane : packed_planes(layer.shape)) {
-      const Tensor* tensor = packed_.find(entry + plane.leaf);
-      if (tensor != nullptr) add(staged, packed_, tensor, 0, tensor->bytes);
-    }
-    const std::uint64_t size = static_cast<std::uint64_t>(layer.shape.n) * sizeof(float);
-    if (!layer.bias.empty()) add(staged, packed_, packed_.find(layer.bias), static_cast<std::uint64_t>(unit.expert) * size, size);
+    const std::uint64_t bias = static_cast<std::uint64_t>(layer.shape.n) * sizeof(float);
+    if (!layer.bias.empty()) add(packed_, *packed_.find(layer.bias), static_cast<std::uint64_t>(unit.expert) * bias, bias);
   }
   job.describe = [this, paths = job.files.paths](std::size_t file, std::uint64_t offset) -> std::string {
     for (const Container* container : {&packed_, &plain_})
@@ -121,8 +142,8 @@ LoadJob PackedJob::job() {
           return fmt::format("tensor '{}'", printable(t.name));
     return {};
   };
-  job.process = [this](std::size_t unit, const std::function<void()>& all_read, LoadWorker& worker) {
-    return process(unit, all_read, worker);
+  job.process = [this, left = std::move(left)](std::size_t unit, const std::function<void()>& all_read, LoadWorker& worker) {
+    return process(units_[left[unit]], all_read, worker);
   };
   return job;
 }
@@ -136,30 +157,30 @@ Status check_sum(const std::string& path, const std::string& what, std::uint64_t
 
 }  // namespace
 
-Status PackedJob::process_plain(std::size_t number, LoadWorker& worker) {
-  LoadedTensor& tensor = model_.tensors[number];
+Status PackedJob::process_plain(const Unit& unit, LoadWorker& worker) {
+  LoadedTensor& tensor = model_.tensors[unit.layer];
   TensorSum sum(tensor.info.bytes);
   if (uploader_ == nullptr) {
     const SlabScope scope(worker.slab);
-    SF_ASSIGN(tensor.bytes, plain_.read(plain_.tensors[number]));
+    SF_ASSIGN(tensor.bytes, plain_.read(plain_.tensors[unit.layer]));
     sum.add(tensor.bytes.bytes());
   } else {
     SF_ASSIGN(const auto file, io::File::open(tensor.info.file));
-    SF_ASSIGN(tensor.device, uploader_->upload(worker.number, *file, tensor.info.offset, tensor.info.bytes,
-                                               [&](std::span<const std::byte> part) { sum.add(part); }));
+    SF_ASSIGN(tensor.device, uploader_->upload(
+                                 worker.number, *file, tensor.info.offset, tensor.info.bytes,
+                                 [&](std::span<const std::byte> part) { sum.add(part); }, unit.place));
   }
-  return sums_ == nullptr ? Status() : check_sum(tensor.info.file, tensor.info.name, sums_->tensors[number], sum.value());
+  return sums_ == nullptr ? Status() : check_sum(tensor.info.file, tensor.info.name, sums_->tensors[unit.layer], sum.value());
 }
 
-Status PackedJob::process(std::size_t number, const std::function<void()>& all_read, LoadWorker& worker) {
-  const Unit& unit = units_[number];
-  if (unit.plain) return process_plain(unit.layer, worker);
+Status PackedJob::process(const Unit& unit, const std::function<void()>& all_read, LoadWorker& worker) {
+  if (unit.plain) return process_plain(unit, worker);
   LoadedLayer& layer = model_.layers[unit.layer];
   const auto e = static_cast<std::size_t>(unit.expert);
   std::optional<Uploader::Admission> admission;
   std::optional<BufferSlab> chunk;
   if (uploader_ != nullptr) {
-    admission.emplace(*uploader_, file_.layers()[unit.layer].bytes / layer.weights.size());
+    admission.emplace(*uploader_, file_.layers()[unit.layer].bytes / layer.weights.size(), 0);
     SF_ASSIGN(const std::span<std::byte> memory, uploader_->chunk(worker.number));
     chunk.emplace(memory);
   }
@@ -175,9 +196,98 @@ Status PackedJob::process(std::size_t number, const std::function<void()>& all_r
   }
   if (uploader_ == nullptr) {
     layer.weights[e] = std::move(weight);
+  } else if (unit.done) {  // it came from there
+    SF_ASSIGN(const Device device, uploader_->device());
+    SF_ASSIGN(layer.device_weights[e], DeviceWeight::at(weight.view, device, unit.place, DeviceWeight::bytes(weight.view)));
   } else {
-    SF_ASSIGN(layer.device_weights[e], uploader_->upload(worker.number, weight));
+    SF_ASSIGN(layer.device_weights[e], uploader_->upload(worker.number, weight, unit.place));
   }
+  return {};
+}
+
+namespace {
+
+// What a unit reads of its planes comes from its place on the device.
+class FetchedPlanes final : public io::ByteSource {
+ public:
+  FetchedPlanes(Uploader& uploader, unsigned worker, const std::byte* place, const JobFiles& files)
+      : uploader_(uploader), worker_(worker), place_(place), files_(files) {}
+  void add(std::size_t file, std::uint64_t offset, std::uint64_t size, std::uint64_t place) {
+    planes_.push_back({file, offset, size, place});
+  }
+  Status read(std::size_t file, std::uint64_t offset, std::size_t size, void* out) const override {
+    for (const Plane& plane : planes_) {
+      if (plane.file != file || offset < plane.offset || offset + size > plane.offset + plane.size) continue;
+      return uploader_.fetch(worker_, static_cast<std::byte*>(out), place_ + plane.place + (offset - plane.offset), size);
+    }
+    SF_ASSIGN(const auto opened, io::File::open(files_.paths[file]));  // a bias
+    const auto missing = io::missing_from_cache(opened->fd(), offset, size);
+    Status status = opened->read(offset, size, out);
+    io::drop_from_cache(opened->fd(), missing);
+    return status;
+  }
+
+ private:
+  struct Plane {
+    std::size_t file;
+    std::uint64_t offset, size, place;
+  };
+  Uploader& uploader_;
+  const unsigned worker_;
+  const std::byte* const place_;
+  const JobFiles& files_;
+  std::vector<Plane> planes_;
+};
+
+}  // namespace
+
+Status PackedJob::process_direct(DirectFiles& files, Unit& unit, LoadWorker& worker) {
+  FetchedPlanes source(*uploader_, worker.number, unit.place, files_);
+  std::uint64_t size = 0;
+  {
+    SF_ASSIGN(const Device device, uploader_->device());
+    std::optional<CurrentDevice> current;
+    if (device.kind == Device::Kind::cuda) SF_TRY(current.emplace(device).status());
+    for (const UnitPlane& plane : planes_of(unit, size)) {
+      const std::size_t file = files_.numbers.at(plane.container->path_of(*plane.tensor));
+      const Tensor& tensor = *plane.tensor;
+      if (!files.read(file, tensor.offset, static_cast<std::size_t>(tensor.bytes), unit.place + plane.place)) return {};
+      source.add(file, tensor.offset, tensor.bytes, plane.place);
+    }
+  }
+  unit.done = true;
+  if (!unit.plain) {
+    const io::ReadScope scope(source, files_.numbers);
+    return process(
+        unit, [] {}, worker);
+  }
+  LoadedTensor& tensor = model_.tensors[unit.layer];
+  TensorSum sum(size);
+  SF_ASSIGN(const std::span<std::byte> chunk, uploader_->chunk(worker.number));
+  for (std::uint64_t at = 0; at < size; at += chunk.size()) {
+    const std::span<std::byte> part = chunk.first(static_cast<std::size_t>(std::min<std::uint64_t>(chunk.size(), size - at)));
+    SF_TRY(uploader_->fetch(worker.number, part.data(), unit.place + at, part.size()));
+    sum.add(part);
+  }
+  tensor.device = unit.place;
+  return sums_ == nullptr ? Status() : check_sum(tensor.info.file, tensor.info.name, sums_->tensors[unit.layer], sum.value());
+}
+
+Status PackedJob::read_direct(DirectFiles& files, const LoadOptions& options, LoadReport& report) {
+  LoadJob job;
+  for (Unit& unit : units_) {
+    std::uint64_t size = 0;
+    io::StagedUnit& counted = job.units.emplace_back();  // for progress
+    for (const UnitPlane& plane : planes_of(unit, size)) counted.ranges.push_back({0, plane.tensor->offset, plane.tensor->bytes});
+    SF_ASSIGN(unit.place, uploader_->reserve(size));
+  }
+  for (const std::span<std::byte> memory : uploader_->memory()) files.add_memory(memory);
+  job.process = [&](std::size_t unit, const std::function<void()>&, LoadWorker& worker) {
+    return files.works() ? process_direct(files, units_[unit], worker) : Status();
+  };
+  SF_TRY(run_unstaged_job(job, options));
+  for (std::size_t u = 0; u < units_.size(); ++u)
+    for (const io::StagedRange& r : job.units[u].ranges) report.direct_bytes += units_[u].done ? r.size : 0;
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/container.h"
+#include "load/direct.h"
 #include "load/job.h"
 #include "load/uploader.h"
 #include "swordfish/load.h"
@@ -42,6 +43,10 @@ class PackedJob {
   static Result<std::unique_ptr<PackedJob>> open(const std::string& packed, const std::string& plain, const PackedSums* sums);
   // Everything goes there instead of host memory. Before a run; outlives the job.
   void upload_to(Uploader& uploader);
+  const JobFiles& files() const { return files_; }
+  // Reads what it can straight into the device's memory (after upload_to()); job() is then of what is left. What has come is
+  // fetched once and checked as if it had been read here.
+  Status read_direct(DirectFiles& files, const LoadOptions& options, LoadReport& report);
   LoadJob job();
   // After a run: the layers and tensors that were read. PackedJob is then of no further use.
   Status take(LoadedModel& model);
@@ -49,17 +54,27 @@ class PackedJob {
  private:
   PackedJob(PackedFile file, Container packed, Container plain, const PackedSums* sums)
       : file_(std::move(file)), packed_(std::move(packed)), plain_(std::move(plain)), sums_(sums) {}
-  Status process_plain(std::size_t tensor, LoadWorker& worker);
-  Status process(std::size_t unit, const std::function<void()>& all_read, LoadWorker& worker);
-
   struct Unit {
     bool plain = false;
-    std::size_t layer = 0;  // or the first tensor
+    std::size_t layer = 0;  // or the tensor
     std::int64_t expert = 0;
+    std::byte* place = nullptr;  // on the device, once reserved
+    bool done = false;           // read straight into it
   };
+  // A tensor of a unit, and where it goes from the unit's place on.
+  struct UnitPlane {
+    const Container* container = nullptr;
+    const Tensor* tensor = nullptr;
+    std::uint64_t place = 0;
+  };
+  std::vector<UnitPlane> planes_of(const Unit& unit, std::uint64_t& size) const;
+  Status process_plain(const Unit& unit, LoadWorker& worker);
+  Status process(const Unit& unit, const std::function<void()>& all_read, LoadWorker& worker);
+  Status process_direct(DirectFiles& files, Unit& unit, LoadWorker& worker);
   PackedFile file_;
   Container packed_;  // where file_'s planes lie
   Container plain_;
+  JobFiles files_;
   const PackedSums* sums_;
   Uploader* uploader_ = nullptr;
   std::vector<Unit> units_;

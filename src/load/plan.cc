@@ -2,18 +2,20 @@
 #include "load/plan.h"
 
 #include <algorithm>
-#include <set>
+#include <iterator>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
 
 namespace swordfish {
 namespace {
 
+constexpr std::size_t kTask = 256;                             // layers that a thread plans at a time: one takes about 2 us
 constexpr std::uint64_t kPlainBytes = std::uint64_t{8} << 20;  // neighbours are read as one unit up to this size
 
 class Planner {
@@ -21,6 +23,7 @@ class Planner {
   Planner(const std::string& path, const std::vector<TensorInfo>& tensors, const JobFiles& files,
           const std::vector<LayerInfo>& layers, const PackOptions& pack, const Rank& rank)
       : path_(path), tensors_(tensors), files_(files), layers_(layers), pack_(pack), rank_(rank), used_(tensors.size(), false) {
+    index_.reserve(tensors.size());
     for (std::size_t t = 0; t < tensors.size(); ++t) index_.emplace(tensors[t].name, t);
   }
 
@@ -33,17 +36,13 @@ class Planner {
       std::erase_if(chosen.units, [&](const PackUnit& unit) { return !held[unit.members.front()]; });
       plan_.pack_units = std::move(chosen.units);
     }
-    for (const LayerInfo& layer : layers_) {
-      for (const std::string& tensor : layer.tensors) {
-        SF_ASSIGN(const std::size_t number, find(layer, tensor));
-        used_[number] = true;
-      }
-      if (!layer.bias.empty()) {
-        SF_ASSIGN(const std::size_t number, find(layer, layer.bias));
-        used_[number] = true;
-      }
+    SF_TRY(find_tensors());
+    std::vector<Result<Part>> parts(plan_.pack_units.size(), Part());
+    parallel_each(parts.size(), kTask, [&](std::size_t u) { parts[u] = plan_weight(u); });
+    for (Result<Part>& part : parts) {
+      SF_TRY(part.status());
+      add(std::move(part).value());
     }
-    for (std::size_t u = 0; u < plan_.pack_units.size(); ++u) SF_TRY(add_weight(u));
     if (pack_.layers.empty()) add_plain();
     sort();
     for (const LoadUnit& unit : plan_.units) plan_.bytes += unit.bytes;
@@ -51,16 +50,49 @@ class Planner {
   }
 
  private:
-  Result<std::size_t> find(const LayerInfo& layer, const std::string& tensor) const {
+  // What one packed layer adds to the plan.
+  struct Part {
+    std::vector<LoadUnit> units;
+    std::vector<io::StagedRange> skipped;
+    std::uint64_t strided_bytes = 0, strided_tensors = 0;
+  };
+
+  // The numbers of each layer's tensors, its bias among them.
+  Status find_tensors() {
+    of_layer_.resize(layers_.size());
+    parallel_each(layers_.size(), kTask, [&](std::size_t l) {
+      std::vector<std::size_t>& numbers = of_layer_[l];
+      for (const std::string& tensor : layers_[l].tensors) numbers.push_back(find(tensor));
+      if (!layers_[l].bias.empty()) numbers.push_back(find(layers_[l].bias));
+      std::sort(numbers.begin(), numbers.end());
+      numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    });
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      for (const std::size_t number : of_layer_[l]) {
+        if (number == kMissing) return missing(layers_[l]);
+        used_[number] = true;
+      }
+    }
+    return {};
+  }
+
+  static constexpr std::size_t kMissing = static_cast<std::size_t>(-1);
+  std::size_t find(std::string_view tensor) const {
     const auto found = index_.find(tensor);
-    if (found == index_.end())
-      return malformed("{}: missing tensor '{}' of layer '{}'", path_, printable(tensor), printable(layer.name));
-    return found->second;
+    return found == index_.end() ? kMissing : found->second;
+  }
+  Status missing(const LayerInfo& layer) const {
+    const auto first = std::find_if(layer.tensors.begin(), layer.tensors.end(),
+                                    [&](const std::string& tensor) { return find(tensor) == kMissing; });
+    return malformed("{}: missing tensor '{}' of layer '{}'", path_, printable(first == layer.tensors.end() ? layer.bias : *first),
+                     printable(layer.name));
   }
 
   std::size_t file_of(const TensorInfo& tensor) const { return files_.numbers.at(tensor.file); }
 
-  Status add_weight(std::size_t number) {
+  // Called from several threads; cuts of different layers lie apart.
+  Result<Part> plan_weight(std::size_t number) {
+    Part part;
     const PackUnit& pack = plan_.pack_units[number];
     for (const std::size_t m : pack.members) {
       SF_ASSIGN(plan_.cuts[m], cut_layer(layers_[m], rank_));
@@ -72,54 +104,72 @@ class Planner {
       unit.pack_unit = number;
       unit.expert = e;
       for (const std::size_t m : pack.members) {
-        std::set<std::string> names(layers_[m].tensors.begin(), layers_[m].tensors.end());
-        if (!layers_[m].bias.empty()) names.insert(layers_[m].bias);
-        for (const std::string& tensor : names) add_tensor(layers_[m], plan_.cuts[m], tensors_[index_.at(tensor)], e, unit);
+        for (const std::size_t t : of_layer_[m]) add_tensor(layers_[m], plan_.cuts[m], tensors_[t], e, unit, part);
       }
-      plan_.units.push_back(std::move(unit));
+      part.units.push_back(std::move(unit));
     }
-    return {};
+    return part;
+  }
+
+  void add(Part part) {
+    std::move(part.units.begin(), part.units.end(), std::back_inserter(plan_.units));
+    plan_.skipped.insert(plan_.skipped.end(), part.skipped.begin(), part.skipped.end());
+    plan_.strided_bytes += part.strided_bytes;
+    plan_.strided_tensors += part.strided_tensors;
   }
 
   // The ranges of one tensor (of one expert of it) that the cut needs.
-  void add_tensor(const LayerInfo& layer, const LayerCut& cut, const TensorInfo& tensor, std::int64_t expert, LoadUnit& unit) {
+  void add_tensor(const LayerInfo& layer, const LayerCut& cut, const TensorInfo& tensor, std::int64_t expert, LoadUnit& unit,
+                  Part& part) const {
     const bool stacked = layer.experts > 0 && !tensor.shape.empty() && tensor.shape.front() == layer.experts;
-    std::vector<AxisRange> ranges;
-    if (stacked) ranges.push_back({0, expert, expert + 1});
-    const std::vector<io::ByteRange> asked = slice_runs(tensor.shape, tensor.bytes, ranges, 0);  // by the format: one run
+    std::vector<AxisRange> whole;
+    if (stacked) whole.push_back({0, expert, expert + 1});
+    const std::vector<io::ByteRange> asked = slice_runs(tensor.shape, tensor.bytes, whole, 0);  // by the format: one run
 
     const std::span<const std::int64_t> shape = std::span(tensor.shape).subspan(stacked ? 1 : 0);
     const TensorAxes axes = axes_of(layer, tensor.name, shape);
-    const auto add = [&](int axis, std::int64_t step, std::int64_t begin, std::int64_t size, std::int64_t whole) {
-      if (axis < 0 || size == whole) return;
+    const auto add = [&](std::vector<AxisRange>& ranges, int axis, std::int64_t step, std::int64_t begin, std::int64_t size,
+                         std::int64_t all) {
+      if (axis < 0 || size == all) return;
       ranges.push_back({static_cast<std::size_t>(axis) + (stacked ? 1 : 0), begin / step, (begin + size + step - 1) / step});
     };
-    add(axes.n_axis, axes.n_step, cut.n0, cut.n, layer.n);
     // Where columns are sorted by g_idx, a column's scale can lie anywhere.
     const bool scattered =
         std::any_of(layer.tensors.begin(), layer.tensors.end(), [](const std::string& name) { return name.ends_with("g_idx"); });
     if (!scattered || tensor.name.ends_with("weight") || tensor.name.ends_with("packed"))
-      add(axes.k_axis, axes.k_step, cut.k0, cut.k, layer.k);
+      add(whole, axes.k_axis, axes.k_step, cut.k0, cut.k, layer.k);
 
-    const std::vector<io::ByteRange> exact = slice_runs(tensor.shape, tensor.bytes, ranges, 0);
-    const std::vector<io::ByteRange> runs = slice_runs(tensor.shape, tensor.bytes, ranges, kShortestRun);
+    std::vector<io::ByteRange> exact, runs;
+    for (const LayerCut::Rows& rows : cut.rows) {
+      std::vector<AxisRange> ranges = whole;
+      add(ranges, axes.n_axis, axes.n_step, rows.n0, rows.n, layer.n);
+      const auto append = [&](std::vector<io::ByteRange>& to, std::uint64_t min_run) {
+        const std::vector<io::ByteRange> more = slice_runs(tensor.shape, tensor.bytes, ranges, min_run);
+        to.insert(to.end(), more.begin(), more.end());
+      };
+      append(exact, 0);
+      append(runs, kShortestRun);
+    }
+    exact = merge_runs(std::move(exact));
+    runs = merge_runs(std::move(runs));
     const std::uint64_t extra = total_bytes(runs) - total_bytes(exact);
-    plan_.strided_bytes += extra;
-    plan_.strided_tensors += extra > 0;
+    part.strided_bytes += extra;
+    part.strided_tensors += extra > 0;
     for (const io::ByteRange& run : runs) {
       unit.ranges.push_back({file_of(tensor), tensor.offset + run.offset, run.size});
       unit.bytes += run.size;
     }
-    for (const io::ByteRange& whole : asked) skip_between(tensor, whole, runs);
+    for (const io::ByteRange& one : asked) skip_between(tensor, one, runs, part.skipped);
   }
 
-  void skip_between(const TensorInfo& tensor, const io::ByteRange& whole, const std::vector<io::ByteRange>& runs) {
+  void skip_between(const TensorInfo& tensor, const io::ByteRange& whole, const std::vector<io::ByteRange>& runs,
+                    std::vector<io::StagedRange>& skipped) const {
     std::uint64_t at = whole.offset;
     for (const io::ByteRange& run : runs) {
-      if (run.offset > at) plan_.skipped.push_back({file_of(tensor), tensor.offset + at, run.offset - at});
+      if (run.offset > at) skipped.push_back({file_of(tensor), tensor.offset + at, run.offset - at});
       at = std::max(at, run.end());
     }
-    if (at < whole.end()) plan_.skipped.push_back({file_of(tensor), tensor.offset + at, whole.end() - at});
+    if (at < whole.end()) skipped.push_back({file_of(tensor), tensor.offset + at, whole.end() - at});
   }
 
   // What belongs to no layer: one unit each; sort() joins neighbours.
@@ -167,6 +217,7 @@ class Planner {
   const Rank& rank_;
   std::unordered_map<std::string_view, std::size_t> index_;
   std::vector<bool> used_;  // by some layer
+  std::vector<std::vector<std::size_t>> of_layer_;
   LoadPlan plan_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "formats/fused.h"
 
 namespace swordfish {
@@ -25,6 +26,7 @@ Cut cut_of(const LayerInfo& layer) {
   const auto is = [&](std::initializer_list<std::string_view> names) {
     return std::find(names.begin(), names.end(), leaf) != names.end();
   };
+  if (layer.projections.size() > 1) return Cut::several;
   if (is({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3", "lm_head", "output", "attn_q", "attn_k", "attn_v",
           "ffn_gate", "ffn_up", "ffn_gate_exps", "ffn_up_exps", "ffn_gate_shexp", "ffn_up_shexp"}))
     return Cut::rows;
@@ -32,6 +34,7 @@ Cut cut_of(const LayerInfo& layer) {
     return Cut::columns;
   // gpt-oss interleaves gate and up row by row: a range of rows has pairs.
   if (is({"gate_up_proj", "mlp1"}) && layer.scheme == "mxfp4") return Cut::rows;
+  if (layer.projections.size() == 1) return Cut::rows;
   if (is({"gate_up_proj", "qkv_proj", "query_key_value", "attn_qkv", "W_pack", "Wqkv", "c_attn"})) return Cut::several;
   return Cut::whole;
 }
@@ -42,6 +45,36 @@ std::pair<std::int64_t, std::int64_t> share(std::int64_t count, const Rank& rank
   return {at(rank.rank), at(rank.rank + 1)};
 }
 
+// Of each projection: whole heads of q, k and v, which a rank must hold together; of gate and up the same rows.
+Status cut_projections(const LayerInfo& layer, const Rank& rank, LayerCut& cut) {
+  if (layer.projections.empty()) {
+    return unsupported(
+        "{}: several projections in one tensor, and neither its format nor the configuration says which rows belong to which; load "
+        "it "
+        "with one rank{}",
+        printable(layer.name), layer.experts > 0 ? ", or deal whole experts out" : "");
+  }
+  cut.rows.clear();
+  cut.n = 0;
+  std::int64_t first = 0;  // row of the projection
+  for (const LayerInfo::Projection& projection : layer.projections) {
+    const std::int64_t units = projection.heads > 0 ? projection.heads : projection.n, size = projection.n / units;
+    if (projection.heads > 0 && units % rank.ranks != 0) {
+      return unsupported("{}: {} heads of '{}' cannot be cut for {} ranks: expected a number of ranks that divides them",
+                         printable(layer.name), units, printable(projection.weight_name), rank.ranks);
+    }
+    const auto [begin, end] = share(units, rank);
+    if (begin == end) {  // refused by the caller
+      cut.n = 0;
+      return {};
+    }
+    cut.rows.push_back({first + begin * size, (end - begin) * size});
+    cut.n += cut.rows.back().n;
+    first += projection.n;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::pair<std::int64_t, std::int64_t> expert_range(std::int64_t count, const Rank& rank) {
@@ -49,22 +82,18 @@ std::pair<std::int64_t, std::int64_t> expert_range(std::int64_t count, const Ran
 }
 
 Result<LayerCut> cut_layer(const LayerInfo& layer, const Rank& rank) {
-  LayerCut cut{0, layer.n, 0, layer.k, true};
+  LayerCut cut{{{0, layer.n}}, layer.n, 0, layer.k, true};
   const bool dealt = rank.whole_experts && (layer.experts > 0 || expert_place(layer.name));
   if (rank.ranks == 1 || dealt) return cut;
   switch (cut_of(layer)) {
     case Cut::whole: return cut;
-    case Cut::several:
-      return unsupported(
-          "{}: several projections in one tensor: a rank's part of it is several row ranges, which is not supported; "
-          "load it with one rank{}",
-          printable(layer.name), layer.experts > 0 ? ", or deal whole experts out" : "");
+    case Cut::several: SF_TRY(cut_projections(layer, rank, cut)); break;
     case Cut::rows: {
       // Pairs of rows stay together (gate and up of gpt-oss).
       const std::int64_t pair = layer.n % 2 == 0 ? 2 : 1;
       const auto [begin, end] = share(layer.n / pair, rank);
-      cut.n0 = begin * pair;
       cut.n = (end - begin) * pair;
+      cut.rows = {{begin * pair, cut.n}};
       break;
     }
     case Cut::columns: {

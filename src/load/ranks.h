@@ -17,8 +17,9 @@ struct Rank {
 };
 
 // By the layer's name: q, k, v, gate, up and the output head by rows; o and down by columns, at group boundaries; everything else
-// whole. Sizes that do not divide give some ranks one row or group more. Layers that hold several projections in one tensor cannot
-// be cut: unsupported. A rank for which nothing would be left is refused.
+// whole. Sizes that do not divide give some ranks one row or group more. A layer that holds several projections in one tensor gives
+// rows of each, whole heads of q, k and v; where it is not known how many rows each has, it is unsupported. A rank for which
+// nothing would be left is refused.
 Result<LayerCut> cut_layer(const LayerInfo& layer, const Rank& rank);
 // The experts [first, second) of `count` that a rank holds.
 std::pair<std::int64_t, std::int64_t> expert_range(std::int64_t count, const Rank& rank);

@@ -13,6 +13,21 @@ std::uint64_t total_bytes(const std::vector<io::ByteRange>& runs) {
   return sum;
 }
 
+std::vector<io::ByteRange> merge_runs(std::vector<io::ByteRange> runs) {
+  std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  std::size_t kept = 0;
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    io::ByteRange& last = runs[kept];
+    if (runs[i].offset <= last.end()) {
+      last.size = std::max(last.end(), runs[i].end()) - last.offset;
+    } else {
+      runs[++kept] = runs[i];
+    }
+  }
+  if (!runs.empty()) runs.resize(kept + 1);
+  return runs;
+}
+
 std::vector<io::ByteRange> slice_runs(std::span<const std::int64_t> shape, std::uint64_t bytes, std::span<const AxisRange> ranges,
                                       std::uint64_t min_run) {
   if (bytes == 0) return {};

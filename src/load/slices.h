@@ -23,10 +23,16 @@ struct AxisRange {
 std::vector<io::ByteRange> slice_runs(std::span<const std::int64_t> shape, std::uint64_t bytes, std::span<const AxisRange> ranges,
                                       std::uint64_t min_run);
 std::uint64_t total_bytes(const std::vector<io::ByteRange>& runs);
+// Sorted, and what overlaps or touches made one.
+std::vector<io::ByteRange> merge_runs(std::vector<io::ByteRange> runs);
 
 // The part of a layer that a rank holds.
 struct LayerCut {
-  std::int64_t n0 = 0, n = 0;  // rows
+  struct Rows {
+    std::int64_t n0 = 0, n = 0;
+  };
+  std::vector<Rows> rows;      // in order; several where the tensor holds several projections, one of each
+  std::int64_t n = 0;          // all of them
   std::int64_t k0 = 0, k = 0;  // columns
   bool bias = true;            // row-parallel layers: only rank 0 adds it
 };

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
+#include <system_error>
+#include <utility>
 
 #include "base/try.h"
 #include "device/device.h"
@@ -31,27 +34,65 @@ constexpr std::uint64_t round_up(std::uint64_t size) {
 
 }  // namespace
 
-Result<std::unique_ptr<Uploader>> Uploader::make(LoadDevice& device, unsigned workers, std::uint64_t chunk_bytes,
-                                                 std::uint64_t expected) {
-  std::unique_ptr<Uploader> uploader(new Uploader(device, chunk_bytes, expected));
-  SF_ASSIGN(const std::span<std::byte> memory, device.page_locked(static_cast<std::size_t>(2 * workers * chunk_bytes)));
-  for (unsigned w = 0; w < workers; ++w) {
-    Worker& worker = uploader->workers_.emplace_back();
-    for (unsigned turn = 0; turn < 2; ++turn)
-      worker.chunks[turn] =
-          memory.subspan((2 * w + turn) * static_cast<std::size_t>(chunk_bytes), static_cast<std::size_t>(chunk_bytes));
+Uploader::Uploader(MakeDevice make, unsigned workers, std::uint64_t chunk_bytes) : chunk_bytes_(chunk_bytes), workers_(workers) {
+  const auto run = [this, made = std::move(make)] {
+    const Clock::time_point start = Clock::now();
+    Status status;
+    try {
+      status = make_ready(made);
+    } catch (const std::bad_alloc&) {
+      status = Status(Code::out_of_memory, "out of memory while making the device ready");
+    }
+    const std::lock_guard lock(mutex_);
+    ready_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
+    problem_ = status;
+    ready_ = true;
+    readiness_.notify_all();
+  };
+  try {
+    thread_ = std::thread(run);
+  } catch (const std::system_error&) {  // no thread
+    run();
   }
-  return uploader;
+}
+Uploader::~Uploader() {
+  if (thread_.joinable()) thread_.join();
+}
+
+Status Uploader::make_ready(const MakeDevice& make) {
+  SF_ASSIGN(device_, make());
+  const auto chunk = static_cast<std::size_t>(chunk_bytes_);
+  SF_ASSIGN(std::span<std::byte> memory, device_->page_locked(2 * workers_.size() * chunk));
+  for (Worker& worker : workers_) {
+    for (std::span<std::byte>& part : worker.chunks) {
+      part = memory.first(chunk);
+      memory = memory.subspan(chunk);
+    }
+  }
+  return {};
+}
+
+Status Uploader::ready() {
+  std::unique_lock lock(mutex_);
+  readiness_.wait(lock, [&] { return ready_; });
+  return problem_;
+}
+
+Status Uploader::problem() const {
+  const std::lock_guard lock(mutex_);
+  return problem_;
 }
 
 // What does not fit a chunk is packed into memory of its own.
-Uploader::Admission::Admission(Uploader& uploader, std::uint64_t unit_bytes)
-    : uploader_(uploader), bytes_(unit_bytes > uploader.chunk_bytes_ ? 2 * unit_bytes : unit_bytes) {
+Uploader::Admission::Admission(Uploader& uploader, std::uint64_t packed, std::uint64_t beside)
+    : uploader_(uploader), bytes_(beside + (packed > uploader.chunk_bytes_ ? packed : 0)) {
+  if (bytes_ == 0) return;
   std::unique_lock lock(uploader_.mutex_);
   uploader_.room_.wait(lock, [&] { return uploader_.admitted_ == 0 || uploader_.admitted_ + bytes_ <= admitted_bytes; });
   uploader_.admitted_ += bytes_;
 }
 Uploader::Admission::~Admission() {
+  if (bytes_ == 0) return;
   {
     const std::lock_guard lock(uploader_.mutex_);
     uploader_.admitted_ -= bytes_;
@@ -61,19 +102,21 @@ Uploader::Admission::~Admission() {
 
 Result<std::span<std::byte>> Uploader::chunk(unsigned worker) {
   Worker& w = workers_[worker];
+  SF_TRY(ready());
   const Timer timer(w.seconds);
   w.turn ^= 1;
-  SF_TRY(device_.wait(lane(worker)));
+  SF_TRY(device_->wait(lane(worker)));
   w.left = {};
   return w.chunks[w.turn];
 }
 
 Status Uploader::copy(unsigned worker, std::byte* to, const std::byte* from, std::size_t size) {
   const Timer timer(workers_[worker].seconds);
-  return device_.copy(lane(worker), to, from, size);
+  return device_->copy(lane(worker), to, from, size);
 }
 
 Result<std::byte*> Uploader::reserve(std::uint64_t size) {
+  SF_TRY(ready());
   size = round_up(size);
   const std::lock_guard lock(mutex_);
   auto run = std::find_if(runs_.begin(), runs_.end(), [&](const Run& r) { return r.left >= size; });
@@ -81,8 +124,9 @@ Result<std::byte*> Uploader::reserve(std::uint64_t size) {
     // The last run is as long as what is left, and those after it (packing pads) are short, so that little is wasted.
     const std::uint64_t rest = expected_ > allocated_ ? expected_ - allocated_ : 0;
     const std::uint64_t length = std::max(size, std::min(run_bytes, round_up(std::max(rest, expected_ / 64))));
-    SF_ASSIGN(std::byte * memory, device_.allocate(static_cast<std::size_t>(length)));
+    SF_ASSIGN(std::byte * memory, device_->allocate(static_cast<std::size_t>(length)));
     allocated_ += length;
+    memory_.emplace_back(memory, length);
     runs_.push_back({memory, length});
     run = std::prev(runs_.end());
   }
@@ -93,18 +137,24 @@ Result<std::byte*> Uploader::reserve(std::uint64_t size) {
   return place;
 }
 
-Result<DeviceWeight> Uploader::upload(unsigned worker, const PackedWeight& weight) {
+Result<DeviceWeight> Uploader::upload(unsigned worker, const PackedWeight& weight, std::byte* place) {
   const std::size_t size = DeviceWeight::bytes(weight.view);
-  SF_ASSIGN(std::byte* const memory, reserve(size));
-  SF_ASSIGN(DeviceWeight out, DeviceWeight::at(weight.view, device_.device(), memory, size));
+  std::byte* memory = place;
+  if (memory == nullptr) {
+    SF_ASSIGN(memory, reserve(size));
+  }
+  SF_ASSIGN(DeviceWeight out, DeviceWeight::at(weight.view, device_->device(), memory, size));
   SF_ASSIGN(const std::vector<PlaneCopy> planes, plane_copies(weight));
   for (const PlaneCopy& plane : planes) SF_TRY(copy(worker, memory + plane.offset, plane.from, plane.size));
   return out;
 }
 
 Result<const std::byte*> Uploader::upload(unsigned worker, const io::File& file, std::uint64_t offset, std::uint64_t size,
-                                          const std::function<void(std::span<const std::byte>)>& seen) {
-  SF_ASSIGN(std::byte* const memory, reserve(size));
+                                          const Seen& seen, std::byte* place) {
+  std::byte* memory = place;
+  if (memory == nullptr) {
+    SF_ASSIGN(memory, reserve(size));
+  }
   for (std::uint64_t at = 0; at < size;) {
     if (workers_[worker].left.empty()) {
       SF_ASSIGN(workers_[worker].left, chunk(worker));
@@ -120,15 +170,34 @@ Result<const std::byte*> Uploader::upload(unsigned worker, const io::File& file,
   return memory;
 }
 
+Status Uploader::fetch(unsigned worker, std::byte* to, const std::byte* from, std::size_t size) {
+  SF_TRY(ready());
+  SF_TRY(copy(worker, to, from, size));
+  const Timer timer(workers_[worker].seconds);
+  return device_->wait(lane(worker));
+}
+
+std::vector<std::span<std::byte>> Uploader::memory() {
+  const std::lock_guard lock(mutex_);
+  return memory_;
+}
+
+Result<Device> Uploader::device() {
+  SF_TRY(ready());
+  return device_->device();
+}
+
 Status Uploader::wait() {
-  for (unsigned lane = 0; lane < 2 * workers_.size(); ++lane) SF_TRY(device_.wait(lane));
+  SF_TRY(ready());
+  for (unsigned lane = 0; lane < 2 * workers_.size(); ++lane) SF_TRY(device_->wait(lane));
   return {};
 }
 
 Status Uploader::forget() {
   SF_TRY(wait());
-  (void)device_.take_memory();
+  (void)device_->take_memory();
   runs_.clear();
+  memory_.clear();
   allocated_ = 0;
   return {};
 }
@@ -142,10 +211,11 @@ Status Uploader::finish(LoadedModel& model) {
     layer.device_bias = reinterpret_cast<const float*>(memory);
   }
   SF_TRY(wait());
+  model.report.device_seconds = ready_seconds_;
   for (const Worker& worker : workers_) model.report.upload_seconds += worker.seconds;
   model.report.device_bytes = allocated_;
-  model.device = device_.device();
-  model.device_memory = device_.take_memory();
+  model.device = device_->device();
+  model.device_memory = device_->take_memory();
   return {};
 }
 

@@ -2,7 +2,7 @@
 #include "pack/pack_units.h"
 
 #include <algorithm>
-#include <map>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/try.h"
@@ -56,9 +56,9 @@ Result<PackUnits> choose_units(const std::string& path, const std::vector<LayerI
     });
     if (selected.empty()) return unavailable("{}: no FP4 layer, which is all that layout {} holds", path, name(options.layout));
   }
-  std::map<std::string, std::size_t> parts;  // of each fused module, in the whole checkpoint
+  std::unordered_map<std::string_view, std::size_t> parts;  // of each fused module, in the whole checkpoint
   for (const LayerInfo& layer : layers) ++parts[layer.fused_into];
-  std::map<std::string, std::vector<std::size_t>> groups;  // the selected ones
+  std::unordered_map<std::string_view, std::vector<std::size_t>> groups;  // the selected ones
   for (const std::size_t i : selected) groups[layers[i].fused_into].push_back(i);
   for (const std::size_t i : selected) {
     out.bytes += layers[i].bytes;

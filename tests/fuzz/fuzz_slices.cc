@@ -69,14 +69,24 @@ void check_runs(Stream& in) {
 }
 
 void check_ranks(Stream& in) {
-  static const char* const kNames[] = {"model.layers.0.mlp.down_proj", "model.layers.0.self_attn.q_proj", "blk.1.ffn_down_exps",
-                                       "model.layers.3.mlp.experts.7.w2", "router"};
+  static const char* const kNames[] = {"model.layers.0.mlp.down_proj",
+                                       "model.layers.0.self_attn.q_proj",
+                                       "blk.1.ffn_down_exps",
+                                       "model.layers.3.mlp.experts.7.w2",
+                                       "router",
+                                       "model.layers.0.self_attn.qkv_proj"};
   LayerInfo info;
-  info.name = kNames[in.below(5)];
+  info.name = kNames[in.below(6)];
   info.scheme = in.below(2) != 0 ? "gptq" : "modelopt nvfp4";
   info.n = 1 + static_cast<std::int64_t>(in.below(70'000));
   info.k = 1 + static_cast<std::int64_t>(in.below(70'000));
   info.group_size = in.below(4) == 0 ? info.k : 1 + static_cast<std::int64_t>(in.below(300));
+  if (in.below(3) == 0) {
+    const auto heads = static_cast<std::int64_t>(in.below(20)), size = 1 + static_cast<std::int64_t>(in.below(200));
+    const std::int64_t n = size * std::max<std::int64_t>(heads, 1);
+    info.projections.assign(2 + in.below(2), {"part", n, heads});
+    info.n = static_cast<std::int64_t>(info.projections.size()) * n;
+  }
   const int ranks = 1 + static_cast<int>(in.below(9));
   std::int64_t n = 0, k = 0;
   bool whole = true;
@@ -87,9 +97,14 @@ void check_ranks(Stream& in) {
       whole = false;
       continue;
     }
-    fuzz::check(
-        cut->n > 0 && cut->k > 0 && cut->n0 >= 0 && cut->k0 >= 0 && cut->n0 + cut->n <= info.n && cut->k0 + cut->k <= info.k,
-        "a cut lies inside its layer");
+    std::int64_t end = 0, rows = 0;
+    for (const auto& [n0, count] : cut->rows) {
+      fuzz::check(n0 >= end && count > 0, "rows lie in order");
+      end = n0 + count;
+      rows += count;
+    }
+    fuzz::check(rows == cut->n && end <= info.n && cut->k > 0 && cut->k0 >= 0 && cut->k0 + cut->k <= info.k,
+                "a cut lies inside its layer");
     fuzz::check(cut->n == info.n || cut->k == info.k, "a cut is of rows or of columns");
     n += cut->n;
     k += cut->k;

@@ -18,6 +18,7 @@
 #include "io/descriptor.h"
 #include "io/page_cache.h"
 #include "load/fixtures.h"
+#include "load/like_pack.h"
 #include "load/load_hooks.h"
 #include "load/plan.h"
 #include "pack/same_weight.h"
@@ -29,105 +30,16 @@ namespace swordfish {
 namespace {
 
 namespace fs = std::filesystem;
+using test::expect_like_pack;
 using test::expect_same;
 using test::fixtures;
+using test::make_cold;
 
 LoadOptions small_ring() {
   LoadOptions options;
   options.ring_bytes = 1 << 20;
   options.threads = 3;
   return options;
-}
-
-void make_cold(const std::string& path) {
-  const auto drop = [](const fs::path& file) {
-    const int fd = ::open(file.c_str(), O_RDONLY);
-    if (fd < 0) return;
-    ::fsync(fd);
-    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    ::close(fd);
-  };
-  if (!fs::is_directory(path)) return drop(path);
-  for (const auto& file : fs::directory_iterator(path)) drop(file.path());
-}
-
-// What a rank holds of a layer, by the reference way: the whole layer read, sliced and packed.
-Result<PackedWeight> reference(const Checkpoint& checkpoint, const LayerInfo& info, std::size_t layer, std::int64_t expert,
-                               const Rank& rank) {
-  const Result<LayerCut> cut = cut_layer(info, rank);
-  if (!cut.ok()) return cut.status();
-  Result<QuantTensor> tensor = checkpoint.load(layer, expert);
-  if (!tensor.ok()) return tensor.status();
-  const Result<QuantTensor> part = slice(*tensor, cut->n0, cut->n, 1, cut->k0, cut->k);
-  if (!part.ok()) return part.status();
-  return pack(*part, 1);
-}
-
-// The checkpoint must open; every layer of the model is compared with pack().
-void expect_like_pack(const std::string& path, const LoadOptions& options) {
-  SCOPED_TRACE(path);
-  const Result<Checkpoint> checkpoint = Checkpoint::open(path);
-  ASSERT_TRUE(checkpoint.ok());
-  const Result<LoadedModel> model = load(path, options);
-  const Rank rank{options.rank, options.ranks, options.whole_experts};
-  bool refused = false;
-  for (const LayerInfo& info : checkpoint->layers()) refused = refused || !cut_layer(info, rank).ok();
-  if (refused) {
-    EXPECT_EQ(model.status().code(), Code::unsupported);
-    return;
-  }
-  for (std::size_t l = 0; l < checkpoint->layers().size() && !model.ok(); ++l) {
-    if (checkpoint->load(l).status().message() == model.status().message()) return;  // values that pack refuses too
-  }
-  ASSERT_TRUE(model.ok()) << model.status().message();
-  EXPECT_EQ(model->report.unplanned_bytes, 0u) << "the plan foresees every read";
-  const std::vector<bool> held = held_layers(checkpoint->layers(), rank);
-  std::size_t next = 0;
-  std::set<std::string> names;
-  for (std::size_t l = 0; l < checkpoint->layers().size(); ++l) {
-    const LayerInfo& info = checkpoint->layers()[l];
-    names.insert(info.tensors.begin(), info.tensors.end());
-    names.insert(info.bias);
-    if (!held[l]) continue;
-    ASSERT_LT(next, model->layers.size());
-    const LoadedLayer& layer = model->layers[next++];
-    ASSERT_EQ(layer.name, info.name);
-    const auto [first, last] = info.experts == 0 ? std::pair<std::int64_t, std::int64_t>{0, 1} : expert_range(info.experts, rank);
-    EXPECT_EQ(layer.first_expert, first);
-    ASSERT_EQ(static_cast<std::int64_t>(layer.weights.size()), last - first);
-    const LayerCut cut = *cut_layer(info, rank);
-    bool any_bias = false;
-    for (std::int64_t e = first; e < last; ++e) {
-      const Result<PackedWeight> expected = reference(*checkpoint, info, l, e, rank);
-      ASSERT_TRUE(expected.ok()) << expected.status().message();
-      expect_same(layer.weights[static_cast<std::size_t>(e - first)], *expected);
-      const auto bias = *checkpoint->load_bias(l, e);
-      any_bias = any_bias || (bias && cut.bias);
-    }
-    EXPECT_EQ(!layer.bias.empty(), any_bias);
-    if (!any_bias) continue;
-    for (std::int64_t e = first; e < last; ++e) {
-      const auto bias = *checkpoint->load_bias(l, e);
-      for (std::int64_t i = 0; i < cut.n; ++i)
-        EXPECT_EQ(layer.bias[static_cast<std::size_t>((e - first) * cut.n + i)],
-                  bias ? (*bias)[static_cast<std::size_t>(cut.n0 + i)] : 0.0f);
-    }
-  }
-  EXPECT_EQ(next, model->layers.size());
-  std::size_t plain = 0;
-  for (const TensorInfo& info : checkpoint->tensors()) {
-    if (names.contains(info.name)) continue;
-    ASSERT_LT(plain, model->tensors.size());
-    const LoadedTensor& tensor = model->tensors[plain++];
-    EXPECT_EQ(tensor.info.name, info.name);
-    EXPECT_EQ(tensor.info.type, info.type);
-    EXPECT_EQ(tensor.info.shape, info.shape);
-    const Result<Buffer> bytes = checkpoint->read(info);
-    ASSERT_TRUE(bytes.ok());
-    ASSERT_EQ(bytes->size(), tensor.bytes.size());
-    EXPECT_TRUE(bytes->empty() || std::memcmp(bytes->data(), tensor.bytes.data(), bytes->size()) == 0) << info.name;
-  }
-  EXPECT_EQ(plain, model->tensors.size());
 }
 
 TEST(Load, EveryFixtureIsWhatPackMakesOfIt) {
@@ -311,7 +223,7 @@ TEST_F(Synthetic, WholeExpertsAndWholeRowsAreExactlyTheirBytes) {
           if (std::find(info.tensors.begin(), info.tensors.end(), t.name) == info.tensors.end()) continue;
           const bool rows = !t.shape.empty() && t.shape[0] == info.n;
           const std::uint64_t row = rows ? t.bytes / static_cast<std::uint64_t>(info.n) : 0;
-          const std::uint64_t begin = t.offset + row * static_cast<std::uint64_t>(cut.n0);
+          const std::uint64_t begin = t.offset + row * static_cast<std::uint64_t>(cut.rows.front().n0);
           const std::uint64_t size = rows ? row * static_cast<std::uint64_t>(cut.n) : t.bytes;
           bytes += size;
           pages += (begin + size + 4095) / 4096 - begin / 4096;

@@ -90,7 +90,7 @@ TEST(Ranks, TogetherHoldEverythingOnceAtGroupBoundaries) {
           const auto row = cut_layer(layer("model.layers.0.mlp.down_proj", 344, k, group), {r, ranks, false});
           const auto column = cut_layer(layer("model.layers.0.mlp.up_proj", k, 344, group), {r, ranks, false});
           ASSERT_TRUE(column.ok());
-          EXPECT_EQ(column->n0, at_n);
+          EXPECT_EQ(column->rows.front().n0, at_n);
           EXPECT_EQ(column->k, 344);
           at_n += column->n;
           refused = refused || !row.ok();
@@ -123,7 +123,52 @@ TEST(Ranks, FewerGroupsThanRanksAreRefusedByName) {
   EXPECT_TRUE(refused);
 }
 
-TEST(Ranks, SeveralProjectionsInOneTensorAreRefused) {
+TEST(Slices, RunsAreMerged) {
+  EXPECT_EQ(merge_runs({{30, 5}, {0, 10}, {8, 4}, {12, 3}, {16, 1}}), (std::vector<io::ByteRange>{{0, 15}, {16, 1}, {30, 5}}));
+  EXPECT_TRUE(merge_runs({}).empty());
+}
+
+TEST(Ranks, SeveralProjectionsAreCutEach) {
+  LayerInfo qkv = layer("model.layers.0.self_attn.qkv_proj", 48 * 16, 256, 128);
+  qkv.projections = {{"q", 32 * 16, 32}, {"k", 8 * 16, 8}, {"v", 8 * 16, 8}};
+  LayerInfo mlp = layer("model.layers.0.mlp.gate_up_proj", 2 * 90, 256, 128);
+  mlp.projections = {{"gate", 90, 0}, {"up", 90, 0}};
+  for (const LayerInfo& info : {qkv, mlp}) {
+    for (const int ranks : {2, 4, 8}) {
+      std::vector<int> held(static_cast<std::size_t>(info.n), 0);
+      std::vector<std::int64_t> next;  // row of each projection
+      std::int64_t first = 0;
+      for (const auto& projection : info.projections) {
+        next.push_back(first);
+        first += projection.n;
+      }
+      for (int r = 0; r < ranks; ++r) {
+        const auto cut = cut_layer(info, {r, ranks, false});
+        ASSERT_TRUE(cut.ok()) << cut.status().message();
+        ASSERT_EQ(cut->rows.size(), info.projections.size());
+        std::int64_t n = 0;
+        for (std::size_t p = 0; p < cut->rows.size(); ++p) {
+          EXPECT_EQ(cut->rows[p].n0, next[p]) << "each projection's rows in order";
+          next[p] += cut->rows[p].n;
+          n += cut->rows[p].n;
+          if (info.projections[p].heads > 0) {
+            EXPECT_EQ(cut->rows[p].n, info.projections[p].n / ranks) << "whole heads";
+          }
+          for (std::int64_t i = 0; i < cut->rows[p].n; ++i) ++held[static_cast<std::size_t>(cut->rows[p].n0 + i)];
+        }
+        EXPECT_EQ(cut->n, n);
+        EXPECT_EQ(cut->k, info.k);
+      }
+      EXPECT_EQ(held, std::vector<int>(held.size(), 1)) << "every row once";
+    }
+  }
+  EXPECT_EQ(cut_layer(qkv, {0, 3, false}).status().code(), Code::unsupported) << "8 heads for 3 ranks";
+  mlp.projections = {{"gate", 1, 0}, {"up", 1, 0}};
+  mlp.n = 2;
+  EXPECT_EQ(cut_layer(mlp, {0, 2, false}).status().code(), Code::unsupported) << "one row for 2 ranks";
+}
+
+TEST(Ranks, ProjectionsOfUnknownSizesAreRefused) {
   EXPECT_FALSE(cut_layer(layer("model.layers.0.self_attn.qkv_proj", 768, 256, 128), {0, 2, false}).ok());
   EXPECT_TRUE(cut_layer(layer("model.layers.0.self_attn.qkv_proj", 768, 256, 128), {0, 1, false}).ok());
   LayerInfo experts = layer("model.layers.0.mlp.experts.gate_up_proj", 768, 256, 32);

@@ -1,8 +1,8 @@
 // cuBLAS as a peer of `bench`: y = x · Wᵀ on a dense 16-bit weight. The numbers below are those of cublas_api.h.
 #include <library_types.h>
 
+#include "base/library.h"
 #include "base/try.h"
-#include "device/cuda/library.h"
 #include "device/cuda/runtime.h"
 
 namespace swordfish {

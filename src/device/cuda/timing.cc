@@ -3,8 +3,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/library.h"
 #include "base/try.h"
-#include "device/cuda/library.h"
 #include "device/cuda/runtime.h"
 
 namespace swordfish {
