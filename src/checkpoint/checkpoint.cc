@@ -174,7 +174,7 @@ void Checkpoint::Impl::list() {
     tensors[i] = {tensor.name, type_name(tensor), tensor.shape, container.path_of(tensor), tensor.offset, tensor.bytes};
     // A leaf that no reader needs, such as k_proj.k_scale, still belongs to its module.
     const std::string_view name = tensor.name;
-    plain[i] = !used.contains(name) && !used.contains(name.substr(0, name.rfind('.')));
+    plain[i] = used.contains(name) || used.contains(name.substr(0, name.rfind('.'))) ? 0 : 1;
   });
   for (std::size_t i = 0; i < plain.size(); ++i)
     if (plain[i]) unquantized.push_back(tensors[i].name);

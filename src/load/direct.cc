@@ -9,6 +9,7 @@
 
 #include "base/library.h"
 #include "io/descriptor.h"
+#include "io/file.h"
 
 namespace swordfish {
 namespace {
@@ -64,6 +65,8 @@ DirectFiles::DirectFiles(std::unique_ptr<State> state) : state_(std::move(state)
 DirectFiles::~DirectFiles() = default;
 
 std::unique_ptr<DirectFiles> DirectFiles::open(const std::vector<std::string>& paths, const char* library) {
+  // Without NVIDIA's driver for it cuFile reads through host memory as we do, and leaves a log file in the current folder.
+  if (library == nullptr && !io::is_directory("/proc/driver/nvidia-fs")) return nullptr;
   Result<Library> opened = library != nullptr ? Library::open({library}) : Library::open({"libcufile.so.0", "libcufile.so"});
   if (!opened.ok()) return nullptr;
   auto state = std::make_unique<State>();
@@ -76,7 +79,8 @@ std::unique_ptr<DirectFiles> DirectFiles::open(const std::vector<std::string>& p
   if (f.driver_open().cufile != 0) return nullptr;
   for (const std::string& path : paths) {
     io::Descriptor descriptor(path, O_DIRECT);
-    if (!descriptor) return nullptr;
+    // cuFile 1.15 refuses a descriptor with O_NONBLOCK.
+    if (!descriptor || ::fcntl(descriptor.fd(), F_SETFL, O_DIRECT) != 0) return nullptr;
     CuFileDescription description;
     description.handle.fd = descriptor.fd();
     CuFileHandle handle = nullptr;

@@ -189,6 +189,22 @@ TEST_F(Direct, NotWithoutODirectNorForWhatIsInThePageCache) {
   EXPECT_EQ(fake_->drivers, 0);
 }
 
+TEST_F(Direct, NvidiasOwnReadsIntoAGpu) {
+  if (gpus().found.empty() || ::dlopen("libcufile.so.0", RTLD_NOW) == nullptr) GTEST_SKIP() << "no GPU, or no libcufile";
+  options_.device.kind = Device::Kind::cuda;
+  make_cold(options_.cache);
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_.root());  // it leaves a log there
+  JobHooks hooks;
+  hooks.cufile = "libcufile.so.0";
+  const Result<LoadedModel> model = load_hooked(path_, options_, hooks);
+  std::filesystem::current_path(before);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(*resident_sum(*model), sum_);
+  if (model->report.direct_bytes == 0) GTEST_SKIP() << "it refused; the ring has read everything";
+  EXPECT_EQ(model->report.direct_bytes, model->report.source_bytes);
+}
+
 TEST_F(Direct, IsCancelled) {
   options_.threads = 1;
   fake_->short_reads = true;

@@ -39,7 +39,8 @@ FakeError cuFileDriverOpen() {
 
 FakeError cuFileHandleRegister(void** handle, FakeDescription* description) {
   if (++fake_cufile.files == fake_cufile.failing_file || description->type != 1) return {5027, 0};
-  if ((::fcntl(description->handle.fd, F_GETFL) & O_DIRECT) == 0) return {5027, 0};
+  const int flags = ::fcntl(description->handle.fd, F_GETFL);
+  if ((flags & O_DIRECT) == 0 || (flags & O_NONBLOCK) != 0) return {5027, 0};  // as cuFile 1.15 does
   ++fake_cufile.open_files;
   *handle = new int(::open(("/proc/self/fd/" + std::to_string(description->handle.fd)).c_str(), O_RDONLY));
   return {0, 0};
