@@ -74,7 +74,7 @@ std::vector<ByteRange> missing_from_cache(int fd, std::uint64_t offset, std::uin
   }
   if (const auto cached = count_cached(fd, begin, end - begin)) {
     if (*cached == 0) return {{begin, end - begin}};
-    if (*cached == (end - begin) / kPage) return runs;
+    if (*cached == (end - begin) / kSystemPage) return runs;
   }
   std::vector<unsigned char> pages;
   for (std::uint64_t at = begin; at < end; at += kWindow) {
