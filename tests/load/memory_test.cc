@@ -16,6 +16,12 @@
 #include "synth/synth.h"
 #include "temp_folder.h"
 
+#ifdef __has_feature
+#define SWORDFISH_HAS_FEATURE(f) __has_feature(f)
+#else
+#define SWORDFISH_HAS_FEATURE(f) 0
+#endif
+
 namespace swordfish {
 namespace {
 
@@ -84,7 +90,7 @@ std::uint64_t peak_of_load(const std::string& path, const LoadOptions& options) 
 }
 
 TEST(LoadMemory, OfALoadToAGpuIsBounded) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || SWORDFISH_HAS_FEATURE(address_sanitizer)
   GTEST_SKIP() << "the sanitizer's own memory is counted too";
 #endif
   TempFolder folder;
