@@ -59,8 +59,8 @@ struct LayerInfo {
   std::string bias;         // tensor name, empty when there is none (all-zero placeholders included: the contents decide)
   std::uint64_t bytes = 0;  // stored bytes of all its tensors
   std::vector<std::string> tensors;  // names of those tensors
-  // Several projections in one tensor, one below the other (q | k | v, gate | up): the dense name and the rows of each, where format
-  // and configuration say them. Empty: one projection, or not known.
+  // Several projections in one tensor, one below the other (q | k | v, gate | up): the dense name and the rows of each, where
+  // format and configuration say them. Empty: one projection, or not known.
   struct Projection {
     std::string weight_name;
     std::int64_t n = 0;

@@ -1,7 +1,8 @@
 // DirectFiles: files read straight into a GPU's memory, past host memory and page cache, with NVIDIA's cuFile (GPUDirect Storage).
 //
-// cuFile is opened at run time, where the kernel driver nvidia-fs is loaded. Whatever is missing or fails (the library, a function of it, its driver, a file that it does not
-// take, a read), the caller is told no more than that it has to read in the usual way: GPUDirect Storage is an offer.
+// cuFile is opened at run time, where the kernel driver nvidia-fs is loaded. Whatever is missing or fails (the library, a function
+// of it, its driver, a file that it does not take, a read), the caller is told no more than that it has to read in the usual way:
+// GPUDirect Storage is an offer.
 #pragma once
 
 #include <atomic>
