@@ -19,11 +19,15 @@
 #define SF_API
 #endif
 
+/* In C++, too, an enum may hold any int: what a caller passes is checked. */
 #ifdef __cplusplus
+#define SF_ENUM : int
 extern "C" {
+#else
+#define SF_ENUM
 #endif
 
-typedef enum sf_status {
+typedef enum sf_status SF_ENUM {
   SF_OK = 0,
   SF_INVALID_ARGUMENT = 1, /* the caller's mistake */
   SF_MALFORMED = 2,        /* a file breaks its own format */
@@ -35,7 +39,7 @@ typedef enum sf_status {
   SF_INTERNAL = 8 /* a defect of Swordfish */
 } sf_status;
 
-typedef enum sf_dtype {
+typedef enum sf_dtype SF_ENUM {
   SF_BF16 = 0,
   SF_F16 = 1,
   SF_F32 = 2,
@@ -44,9 +48,9 @@ typedef enum sf_dtype {
   SF_U8 = 5, /* this and the next: zero points */
   SF_I16 = 6
 } sf_dtype;
-typedef enum sf_code_type { SF_INT4 = 0, SF_INT8 = 1, SF_FP4 = 2 } sf_code_type;
-typedef enum sf_device_kind { SF_CPU = 0, SF_CUDA = 1 } sf_device_kind;
-typedef enum sf_gptq_v1_zeros { SF_V1_REFUSE = 0, SF_V1_LANE = 1, SF_V1_UNMASKED = 2, SF_V1_WORD = 3 } sf_gptq_v1_zeros;
+typedef enum sf_code_type SF_ENUM { SF_INT4 = 0, SF_INT8 = 1, SF_FP4 = 2 } sf_code_type;
+typedef enum sf_device_kind SF_ENUM { SF_CPU = 0, SF_CUDA = 1 } sf_device_kind;
+typedef enum sf_gptq_v1_zeros SF_ENUM { SF_V1_REFUSE = 0, SF_V1_LANE = 1, SF_V1_UNMASKED = 2, SF_V1_WORD = 3 } sf_gptq_v1_zeros;
 
 typedef struct sf_checkpoint sf_checkpoint;   /* an open checkpoint */
 typedef struct sf_packed_file sf_packed_file; /* an open file written by sf_pack_file or `swordfish pack` */
