@@ -395,6 +395,10 @@ void async_copy(SharedAddress to, const void* from, const Allocation* allocation
     if (offset % size != 0)
       fail(FaultKind::misaligned, fmt::format("source of cp.async: offset {} of {} is no multiple of {}", offset, a->name, size),
            at);
+    // compute-sanitizer counts all bytes as read, whatever the source size.
+    if (offset + size > a->size)
+      fail(FaultKind::out_of_bounds,
+           fmt::format("cp.async of {} bytes at offset {} of {}, which has {}", size, offset, a->name, a->size), at);
     c.source = a->data + offset;
     if (grid->options.count) sample(PlaceKind::async_copy, reinterpret_cast<std::uintptr_t>(c.source), source_size, at);
   }

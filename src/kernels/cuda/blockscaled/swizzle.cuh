@@ -76,9 +76,9 @@ SF_KERNEL void SF_LAUNCH_BOUNDS(256) swizzle_scales(const SwizzleArgs a) {
   while (row < rows) {
     const std::int64_t begin = first + row * a.stride, at = begin / 16 * 16 + 16 * chunk;
     const auto to = staged + (strips.pitch * row + 16 * chunk);
-    if (at >= a.lead) {
-      if (at < begin + bytes) ptx::cp_async_cg_zfill(to, base + at, static_cast<std::uint32_t>(end - at < 16 ? end - at : 16));
-    } else {
+    if (at >= a.lead && at + 16 <= end) {
+      if (at < begin + bytes) ptx::cp_async_cg(to, base + at);
+    } else {  // the first and the last chunk of all
       SF_UNROLL
       for (int b = 0; b < 16; ++b) to[b] = at + b >= a.lead && at + b < end ? std::uint8_t{base[at + b]} : std::uint8_t{0};
     }
