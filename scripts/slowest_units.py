@@ -9,4 +9,4 @@ for line in open(sys.argv[1]):
     if output.endswith(".o"):
         times[output] = (int(end) - int(start)) / 1000
 for output, seconds in sorted(times.items(), key=lambda item: -item[1])[:8]:
-    print(f"  {seconds:6.1f}  {output.split('.dir/')[-1]}")
+    print(f"  {seconds:6.1f}  {output.split('CMakeFiles/')[-1]}")
