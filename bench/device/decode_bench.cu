@@ -3,12 +3,11 @@
 // it.
 //
 //   decode_bench [--plan] [--check [--quick|--tiny]] [--time] [--shapes a,b] [--ms 1,8,16] [--only substring] [--seconds limit]
-//   --out file.json with --plan --time also: [--sms 24] plans for so many SMs, in a green context that has no more; [--form
-//   decode];
-//   [--whole 0|1]
-//   columns split or not
+//                --out file.json
+//   with --plan --time also: [--sms 24] plans for so many SMs, in a green context that has no more
+//                            [--form decode] [--whole 0|1] whether columns are split
 //
-// One file of 900 lines: weights, checks and timings share their types, and one call on a GPU machine needs all three.
+// One file of 1,000 lines: weights, checks and timings share their types, and one call on a GPU machine needs all three.
 //
 // --plan goes through plan_decode and launch_decode, as the library does: with --check over formats, shapes and M, with --time over
 // the eight Llama layers. Otherwise single kernels run, those that the file named by the macro VARIANTS lists.
