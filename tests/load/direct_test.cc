@@ -69,7 +69,7 @@ class Direct : public testing::Test {
     fake_->bytes = 0;
     fake_->failing_driver = fake_->failing_file = fake_->failing_buffers = fake_->failing_read = fake_->corrupt_read = 0;
     fake_->read_result = -1;
-    fake_->short_reads = false;
+    fake_->short_reads = fake_->slow_reads = false;
   }
   // Loads from the cold cache and compares; gives the report.
   LoadReport run(const char* library = SWORDFISH_FAKE_CUFILE) {
@@ -207,7 +207,7 @@ TEST_F(Direct, NvidiasOwnReadsIntoAGpu) {
 
 TEST_F(Direct, IsCancelled) {
   options_.threads = 1;
-  fake_->short_reads = true;
+  fake_->short_reads = fake_->slow_reads = true;
   options_.progress = [](const LoadProgress&, void*) { return false; };
   make_cold(options_.cache);
   HostDevice device;
@@ -215,7 +215,7 @@ TEST_F(Direct, IsCancelled) {
   hooks.device = &device;
   hooks.cufile = SWORDFISH_FAKE_CUFILE;
   const Result<LoadedModel> model = load_hooked(path_, options_, hooks);
-  EXPECT_TRUE(model.ok() || model.status().code() == Code::cancelled);  // a fast machine has ended before it is asked
+  EXPECT_EQ(model.status().code(), Code::cancelled);
 }
 
 }  // namespace

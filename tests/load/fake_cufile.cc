@@ -81,6 +81,7 @@ ssize_t cuFileRead(void* handle, void* base, std::size_t size, off_t file_offset
       return -5019;
     }
   }
+  if (fake_cufile.slow_reads) ::usleep(5000);
   if (fake_cufile.short_reads) size = std::min<std::size_t>(size, 1000);
   char* const to = static_cast<char*>(base) + base_offset;
   const ssize_t got = ::pread(*static_cast<int*>(handle), to, size, file_offset);

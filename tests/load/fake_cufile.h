@@ -11,5 +11,6 @@ struct FakeCuFile {
   int failing_driver = 0, failing_file = 0, failing_buffers = 0, failing_read = 0;
   long read_result = -1;
   bool short_reads = false;  // no more than 1,000 bytes at once
+  bool slow_reads = false;   // 5 ms each
   int corrupt_read = 0;      // the n-th brings a wrong byte
 };
