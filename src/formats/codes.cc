@@ -1,57 +1,18 @@
-// Code sources of plain arrangements that several formats share: 4-bit codes two a byte along K, and 8-bit codes.
+// Code sources of plain arrangements that several formats share, beside quant/nibble_rows.h.
 //
-// nibble_rows:    byte j of row n holds q[n, 2j] in its low nibble and q[n, 2j+1] in its high one.
-// nibble_columns: the same byte lies at column n of row j: the transpose of nibble_rows.
+// nibble_columns: byte (j, n) holds q[n, 2j] in its low nibble and q[n, 2j+1] in its high one: the transpose of nibble_rows.
 // byte_rows:      byte k of a row holds q[n, k], XORed with a constant (0x80 turns two's complement into offset-128).
 #include <array>
 #include <bit>
 #include <cstring>
 #include <utility>
 
+#include "base/prefetch.h"
 #include "formats/format.h"
-#include "formats/prefetch.h"
+#include "quant/nibble_rows.h"
 
 namespace swordfish {
 namespace {
-
-// 32 bytes -> 64 codes. The counts are constants, so that the compiler turns this into and/shift/unpack on whole vectors (a 64 x 64
-// tile in about 700 cycles with SSE2 alone).
-void expand_32(const std::byte* in, std::uint8_t* out) {
-  std::array<std::uint8_t, 32> bytes;
-  std::memcpy(bytes.data(), in, bytes.size());
-  for (std::size_t j = 0; j < 32; ++j) {
-    out[2 * j] = bytes[j] & 15;
-    out[2 * j + 1] = bytes[j] >> 4;
-  }
-}
-
-class NibbleRows final : public CodeSource {
- public:
-  NibbleRows(std::shared_ptr<const Buffer> bytes, std::size_t offset, std::size_t row_bytes)
-      : bytes_(std::move(bytes)), data_(bytes_->data() + offset), row_bytes_(row_bytes) {}
-
-  void read(std::int64_t n0, std::int64_t n, std::int64_t k0, std::int64_t k, std::uint8_t* out,
-            std::size_t stride) const override {
-    for (std::int64_t i = 0; i < n; ++i) {
-      const std::byte* row = data_ + static_cast<std::size_t>(n0 + i) * row_bytes_;
-      std::uint8_t* to = out + static_cast<std::size_t>(i) * stride;
-      prefetch_ahead(row + (k0 + k) / 2, 32);
-      std::int64_t j = 0;
-      if (k0 % 2 == 0) {
-        for (; j + 64 <= k; j += 64) expand_32(row + (k0 + j) / 2, to + j);
-      }
-      for (; j < k; ++j) {
-        const auto byte = std::to_integer<unsigned>(row[(k0 + j) / 2]);
-        to[j] = static_cast<std::uint8_t>((k0 + j) % 2 == 0 ? byte & 15u : byte >> 4);
-      }
-    }
-  }
-
- private:
-  std::shared_ptr<const Buffer> bytes_;  // keeps data_ alive
-  const std::byte* data_;
-  std::size_t row_bytes_;
-};
 
 static_assert(std::endian::native == std::endian::little);
 
@@ -100,7 +61,7 @@ class NibbleColumns final : public CodeSource {
       transpose_8x8(square);
       for (std::size_t i = 0; i < 8; ++i) rows[i][b] = square[i];
     }
-    for (std::size_t i = 0; i < 8; ++i) expand_32(reinterpret_cast<const std::byte*>(rows[i].data()), out + i * stride);
+    for (std::size_t i = 0; i < 8; ++i) expand_nibbles_32(rows[i].data(), out + i * stride);
   }
 
   void single(std::int64_t n0, std::int64_t n, std::int64_t k0, std::int64_t k, std::uint8_t* out, std::size_t stride) const {
@@ -147,10 +108,6 @@ class ByteRows final : public CodeSource {
 };
 
 }  // namespace
-
-std::shared_ptr<const CodeSource> nibble_rows(std::shared_ptr<const Buffer> bytes, std::size_t offset, std::size_t row_bytes) {
-  return std::make_shared<NibbleRows>(std::move(bytes), offset, row_bytes);
-}
 
 std::shared_ptr<const CodeSource> nibble_columns(std::shared_ptr<const Buffer> bytes, std::size_t offset,
                                                  std::size_t column_stride) {

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "formats/format.h"
+#include "quant/nibble_rows.h"
 #include "quant/numeric.h"
 
 namespace swordfish {
@@ -36,7 +37,7 @@ struct CtIntegerLoader {
     const std::size_t row_bytes = data.size() / static_cast<std::size_t>(info.n);
     if (layer.scheme.format == CtFormat::pack) {
       auto kept = std::make_shared<const Buffer>(std::move(data));
-      t.codes = bits == 4 ? nibble_rows(std::move(kept), 0, row_bytes) : byte_rows(std::move(kept), 0, row_bytes, 0);
+      t.codes = bits == 4 ? nibble_rows(kept->data(), row_bytes, kept) : byte_rows(std::move(kept), 0, row_bytes, 0);
       return {};
     }
     if (bits == 4) SF_TRY(offset_in_place(layer.weight, data));

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "quant/nibble_rows.h"
 
 namespace swordfish {
 namespace {
@@ -42,7 +43,7 @@ struct Fp4Loader {
     t.group_size = group_size;
     t.rows = rows;
     t.codes = transposed ? nibble_columns(code_data, 0, static_cast<std::size_t>(n))
-                         : nibble_rows(code_data, 0, static_cast<std::size_t>(k / 2));
+                         : nibble_rows(code_data->data(), static_cast<std::size_t>(k / 2), code_data);
     t.scales = transposed ? Plane{scale_type, scale_data->data(), 1, n} : Plane{scale_type, scale_data->data(), rows, 1};
     if (global != nullptr) {
       const bool shared = global->bytes == sizeof(float);

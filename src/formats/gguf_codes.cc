@@ -27,7 +27,7 @@
 #include <cstring>
 #include <utility>
 
-#include "formats/prefetch.h"
+#include "base/prefetch.h"
 
 namespace swordfish {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/prefetch.h"
 #include "base/try.h"
 #include "pack/k_order.h"
 #include "pack/mma64.h"
@@ -139,8 +140,15 @@ class Packer {
         const QuantTensor& part = part_of(nb);
         const std::int64_t n0 = first_row(nb), n = std::min(mma64::block_n, part.n - n0);
         const std::int64_t k0 = kb * block_k, k = std::min(blocks * block_k, part.k - k0);
-        part.codes->read(n0, n, k0, k, tile.data(), kTileK);
         if (with_planes) copy_planes(part, nb, n0, n, kb, std::min(4 * step, kb1 - kb));
+        const CodeSource::StoredRows stored = part.codes->stored_rows();
+        if (stored.data != nullptr && n == mma64::block_n && k == blocks * block_k) {
+          const std::byte* rows = stored.data + static_cast<std::size_t>(n0) * stored.row_bytes + k0 / 2;
+          for (std::size_t i = 0; i < mma64::block_n; ++i) prefetch_ahead(rows + i * stored.row_bytes + k / 2, 32);
+          pack_stored_rows(rows, stored.row_bytes, blocks, codes_at(nb, kb));
+          continue;
+        }
+        part.codes->read(n0, n, k0, k, tile.data(), kTileK);
         if (n < mma64::block_n || k < blocks * block_k) pad(part, nb, n, kb, blocks, k, tile.data(), kTileK);
         store(nb, kb, blocks, tile.data(), kTileK);
       }
@@ -176,9 +184,12 @@ class Packer {
     store(nb, 0, v.k_blocks, packed.get(), packed_k);
   }
 
+  std::uint8_t* codes_at(std::int64_t nb, std::int64_t kb) const {
+    return out_.codes.as<std::uint8_t>() + mma64::block_offset(nb, kb, out_.view.k_blocks);
+  }
+
   void store(std::int64_t nb, std::int64_t kb, std::int64_t blocks, const std::uint8_t* tile, std::size_t stride) const {
-    const PackedView& v = out_.view;
-    pack_blocks(code_bits(v.code), tile, stride, blocks, out_.codes.as<std::uint8_t>() + mma64::block_offset(nb, kb, v.k_blocks));
+    pack_blocks(code_bits(out_.view.code), tile, stride, blocks, codes_at(nb, kb));
   }
 
   // The scale rows that begin in these blocks of K.

@@ -15,6 +15,7 @@
 #include "base/try.h"
 #include "pack/packed_weight.h"
 #include "pack/sm1xx_pack.h"
+#include "quant/nibble_rows.h"
 #include "quant/numeric.h"
 
 namespace swordfish {
@@ -70,8 +71,15 @@ Status check_sm1xx_agreement(const QuantTensor& a, const QuantTensor& b) {
 
 // Rows [n0, n0+n) of a part's codes, two a byte.
 void pack_codes(const QuantTensor& part, std::int64_t n0, std::int64_t n, std::uint8_t* out) {
-  alignas(64) std::array<std::uint8_t, kCodesN * kCodesK> tile;
   const std::int64_t stride = row_bytes(part.k);
+  if (const CodeSource::StoredRows stored = part.codes->stored_rows(); stored.data != nullptr) {
+    for (std::int64_t i = 0; i < n; ++i, out += stride) {
+      std::memcpy(out, stored.data + static_cast<std::size_t>(n0 + i) * stored.row_bytes, static_cast<std::size_t>(stride));
+      if (part.k % 2 != 0) out[stride - 1] &= 15;
+    }
+    return;
+  }
+  alignas(64) std::array<std::uint8_t, kCodesN * kCodesK> tile;
   for (std::int64_t i0 = 0; i0 < n; i0 += kCodesN) {
     const std::int64_t rows = std::min(kCodesN, n - i0);
     for (std::int64_t k0 = 0; k0 < part.k; k0 += kCodesK) {
@@ -121,30 +129,6 @@ Status negative_scale(const QuantTensor& part) {
   }
   return {Code::internal, fmt::format("{}: a negative scale that is not there", part.name)};
 }
-
-// Codes of a row range of the packed matrix.
-class NibbleRows final : public CodeSource {
- public:
-  NibbleRows(const std::uint8_t* rows, std::int64_t stride) : rows_(rows), stride_(stride) {}
-  void read(std::int64_t n0, std::int64_t n, std::int64_t k0, std::int64_t k, std::uint8_t* out,
-            std::size_t stride) const override {
-    for (std::int64_t i = 0; i < n; ++i, out += stride) {
-      const std::uint8_t* row = rows_ + (n0 + i) * stride_;
-      std::int64_t j = 0;
-      if (k0 % 2 != 0 && k > 0) out[j++] = row[k0 / 2] >> 4;
-      const std::uint8_t* pairs = row + (k0 + j) / 2;
-      for (; j + 2 <= k; j += 2, ++pairs) {
-        out[j] = *pairs & 15;
-        out[j + 1] = *pairs >> 4;
-      }
-      if (j < k) out[j] = *pairs & 15;
-    }
-  }
-
- private:
-  const std::uint8_t* rows_;
-  std::int64_t stride_;
-};
 
 // The power of two by which b must be multiplied to give a, if there is one.
 std::optional<int> power_ratio(float a, float b) {
@@ -233,7 +217,8 @@ Result<QuantTensor> unpack_blockscaled(const PackedView& v, std::int64_t part_in
   tensor.rows = v.rows;
   tensor.group_size = v.group_size;
   tensor.global = part.global;
-  tensor.codes = std::make_shared<NibbleRows>(static_cast<const std::uint8_t*>(v.codes) + part.n0 * row_bytes(v.k), row_bytes(v.k));
+  tensor.codes = nibble_rows(static_cast<const std::byte*>(v.codes) + part.n0 * row_bytes(v.k),
+                             static_cast<std::size_t>(row_bytes(v.k)), nullptr);
   auto scales = std::make_shared<Buffer>(product(part.n, v.rows));
   sm1xx::unswizzle_scales(static_cast<const std::uint8_t*>(v.scales) + part.block0 * v.k_blocks * atom_bytes, part.n, v.rows,
                           scales->as<std::uint8_t>(), v.rows);

@@ -1,4 +1,4 @@
-// pack_blocks and transpose_16 with the compiler's 16-byte vectors: every step is one interleave that SSE2 and NEON have as one
+// Moving codes with the compiler's 16-byte vectors: every step is one interleave that SSE2 and NEON have as one
 // instruction, so the baseline of the machine is enough and nothing is dispatched at run time.
 #include "pack/tile.h"
 
@@ -11,8 +11,11 @@ namespace swordfish {
 namespace {
 
 using Bytes = std::uint8_t __attribute__((vector_size(16)));
+using Halves = std::uint16_t __attribute__((vector_size(16)));
 using Words = std::uint32_t __attribute__((vector_size(16)));
 using Pairs = std::uint64_t __attribute__((vector_size(16)));
+
+constexpr std::size_t kSliceBytes = 512;  // a sub-tile of 16 columns of 4-bit codes
 
 inline Bytes load(const std::uint8_t* p) {
   Bytes v;
@@ -62,6 +65,25 @@ inline Bytes words8(const std::uint8_t* row) {
   return __builtin_shufflevector(v, v, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
+// Rows g and g+8 of every word, 32 columns of 16 bytes: the words of t = 0..3 for the first and the second 16 columns.
+struct TwoSlices {
+  Bytes first, second;
+};
+inline TwoSlices words_of_rows(const std::uint8_t* row, std::size_t row_bytes) {
+  const Bytes a = load(row), b = load(row + 8 * row_bytes);
+  // Bytes of the two rows side by side; of 16 columns the first four pairs hold columns 2t and 2t+1, the other four 2t+8 and 2t+9.
+  const auto s0 = reinterpret_cast<Pairs>(interleave_lower(a, b)), s1 = reinterpret_cast<Pairs>(interleave_upper(a, b));
+  auto near = reinterpret_cast<Words>(__builtin_shufflevector(s0, s1, 0, 2));
+  auto far = reinterpret_cast<Words>(__builtin_shufflevector(s0, s1, 1, 3));
+  // The high nibbles of `near` change places with the low ones of `far`: even columns, then odd ones.
+  const Words swap = (near >> 4 ^ far) & 0x0f0f0f0fu;
+  far ^= swap;
+  near ^= swap << 4;
+  const auto even = reinterpret_cast<Halves>(near), odd = reinterpret_cast<Halves>(far);
+  return {reinterpret_cast<Bytes>(__builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11)),
+          reinterpret_cast<Bytes>(__builtin_shufflevector(even, odd, 4, 12, 5, 13, 6, 14, 7, 15))};
+}
+
 }  // namespace
 
 void pack_blocks(int bits, const std::uint8_t* tile, std::size_t stride, std::int64_t blocks, std::uint8_t* out) {
@@ -80,6 +102,19 @@ void pack_blocks(int bits, const std::uint8_t* tile, std::size_t stride, std::in
         store_lanes(words4(row, stride), words4(row + 16 * stride, stride), words4(row + 32 * stride, stride),
                     words4(row + 48 * stride, stride), out);
       }
+    }
+  }
+}
+
+void pack_stored_rows(const std::byte* rows, std::size_t row_bytes, std::int64_t blocks, std::uint8_t* out) {
+  const auto* from = reinterpret_cast<const std::uint8_t*>(rows);
+  for (std::int64_t pair = 0; pair < 2 * blocks; ++pair, from += sizeof(Bytes), out += 2 * kSliceBytes) {
+    for (std::size_t g = 0; g < 8; ++g) {
+      const std::uint8_t* row = from + g * row_bytes;
+      const TwoSlices w0 = words_of_rows(row, row_bytes), w1 = words_of_rows(row + 16 * row_bytes, row_bytes);
+      const TwoSlices w2 = words_of_rows(row + 32 * row_bytes, row_bytes), w3 = words_of_rows(row + 48 * row_bytes, row_bytes);
+      store_lanes(w0.first, w1.first, w2.first, w3.first, out + 64 * g);
+      store_lanes(w0.second, w1.second, w2.second, w3.second, out + kSliceBytes + 64 * g);
     }
   }
 }

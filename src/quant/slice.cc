@@ -20,6 +20,12 @@ class SlicedCodes final : public CodeSource {
     }
   }
 
+  StoredRows stored_rows() const override {
+    const StoredRows base = base_->stored_rows();
+    if (base.data == nullptr || k0_ % 2 != 0) return {};
+    return {base.data + static_cast<std::size_t>(n0_) * base.row_bytes + k0_ / 2, static_cast<std::size_t>(step_) * base.row_bytes};
+  }
+
  private:
   std::shared_ptr<const CodeSource> base_;
   std::int64_t n0_, step_, k0_;

@@ -13,6 +13,7 @@
 
 #include "pack/packed_weight.h"
 #include "pack/sm1xx_pack.h"
+#include "quant/nibble_codes.h"
 #include "quant/numeric.h"
 #include "quant/quantize_activation.h"
 
@@ -55,7 +56,11 @@ inline QuantTensor random_fp4(std::mt19937_64& random, std::int64_t n, std::int6
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(n * k)), scales(static_cast<std::size_t>(n * ((k + group - 1) / group)));
   for (auto& c : codes) c = static_cast<std::uint8_t>(random() % 16);
   for (auto& s : scales) s = static_cast<std::uint8_t>(random() % (scale_type == DType::f8_e4m3 ? 127 : 255));
-  return fp4_tensor("w", n, k, group, scale_type, std::move(codes), std::move(scales));
+  const bool as_stored = random() % 2 == 0;
+  std::shared_ptr<const CodeSource> rows = as_stored ? nibble_codes(random, n, k, codes) : nullptr;
+  QuantTensor t = fp4_tensor("w", n, k, group, scale_type, std::move(codes), std::move(scales));
+  if (as_stored) t.codes = std::move(rows);
+  return t;
 }
 
 // Student's t with 2 degrees of freedom times a log-normal factor a block: block scales spread over many powers of two.

@@ -6,6 +6,7 @@
 #include "formats/build_files.h"
 #include "formats/format.h"
 #include "formats/source_check.h"
+#include "quant/nibble_rows.h"
 
 namespace swordfish {
 namespace {
@@ -15,11 +16,15 @@ std::shared_ptr<const Buffer> buffer(const std::string& bytes) {
   std::memcpy(result->data(), bytes.data(), bytes.size());
   return result;
 }
+std::shared_ptr<const CodeSource> rows_of(std::shared_ptr<const Buffer> bytes, std::size_t offset, std::size_t row_bytes) {
+  const std::byte* const data = bytes->data() + offset;
+  return nibble_rows(data, row_bytes, std::move(bytes));
+}
 int byte(const std::string& bytes, std::int64_t at) { return static_cast<unsigned char>(bytes[static_cast<std::size_t>(at)]); }
 
 TEST(Codes, NibbleRowsLowNibbleFirst) {
   // formats.md 4.3: signed -8,-1,0,7,1,2,3,-4 offset by 8 are the bytes 70 F8 A9 4B.
-  const auto source = nibble_rows(buffer("\x70\xf8\xa9\x4b"), 0, 4);
+  const auto source = rows_of(buffer("\x70\xf8\xa9\x4b"), 0, 4);
   std::uint8_t codes[8];
   source->read(0, 1, 0, 8, codes, 8);
   const std::uint8_t expected[8] = {0, 7, 8, 15, 9, 10, 11, 4};
@@ -29,7 +34,7 @@ TEST(Codes, NibbleRowsLowNibbleFirst) {
 TEST(Codes, NibbleRowsAnyRange) {
   constexpr std::int64_t rows = 70, row_bytes = 131, offset = 5;  // a row has bytes that are not codes of this matrix
   const std::string bytes = random_bytes(offset + rows * row_bytes, 1);
-  check_source(*nibble_rows(buffer(bytes), offset, row_bytes), rows, 2 * row_bytes, [&](std::int64_t n, std::int64_t k) {
+  check_source(*rows_of(buffer(bytes), offset, row_bytes), rows, 2 * row_bytes, [&](std::int64_t n, std::int64_t k) {
     const int b = byte(bytes, offset + n * row_bytes + k / 2);
     return k % 2 == 0 ? b % 16 : b / 16;
   });
@@ -56,7 +61,7 @@ TEST(Codes, ByteRowsAnyRange) {
 TEST(Codes, SourceKeepsItsBytesAlive) {
   auto bytes = buffer(random_bytes(64, 4));
   const std::weak_ptr<const Buffer> watch = bytes;
-  const auto source = nibble_rows(std::move(bytes), 0, 32);
+  const auto source = rows_of(std::move(bytes), 0, 32);
   EXPECT_FALSE(watch.expired());
 }
 

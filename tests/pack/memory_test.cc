@@ -9,8 +9,8 @@
 #include <fstream>
 #include <string>
 
-#include "formats/format.h"
 #include "pack/pack_checkpoint.h"
+#include "quant/nibble_rows.h"
 #include "temp_folder.h"
 
 #if defined(__has_feature)
@@ -145,7 +145,7 @@ TEST(PackMemory, PeakIsBoundedByTheLargestMatrix) {
       std::memset(codes->data(), 0x77, codes->size());
       std::memset(scales->data(), 0, scales->size());
       source_bytes = codes->size() + scales->size();
-      t.codes = nibble_rows(codes, 0, k / 2);
+      t.codes = nibble_rows(codes->data(), k / 2, codes);
       t.scales = {DType::f16, scales->data(), t.rows * 2, 2};
       t.keep_alive.push_back(scales);
       // The second layer has act-order, whose rows are permuted in scratch memory.

@@ -11,10 +11,17 @@
 #include <utility>
 #include <vector>
 
+#include "quant/nibble_codes.h"
 #include "swordfish/pack.h"
 #include "swordfish/quant_tensor.h"
 
 namespace swordfish::test {
+
+using Random = std::mt19937_64;
+
+inline std::int64_t pick(Random& random, std::int64_t low, std::int64_t high) {
+  return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+}
 
 // One byte a code, [n, k]. Counts nothing, checks everything: a read outside the matrix fails loudly.
 class ByteCodes final : public CodeSource {
@@ -43,12 +50,6 @@ struct Shape {
   bool act_order = false;
 };
 
-using Random = std::mt19937_64;
-
-inline std::int64_t pick(Random& random, std::int64_t low, std::int64_t high) {
-  return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-}
-
 // A plane of random bytes that no element type turns into NaN trouble: packing never looks at values. `by_row` chooses the order.
 inline Plane random_plane(Random& random, DType type, std::int64_t n, std::int64_t rows, bool by_row, QuantTensor& tensor,
                           int limit = 255) {
@@ -70,7 +71,11 @@ inline QuantTensor random_tensor(Random& random, const Shape& shape) {
   const int max = shape.code == CodeType::int8 ? 255 : 15;
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(shape.n * shape.k));
   for (auto& c : codes) c = static_cast<std::uint8_t>(pick(random, 0, max));
-  t.codes = std::make_shared<ByteCodes>(shape.n, shape.k, std::move(codes));
+  if (shape.code != CodeType::int8 && pick(random, 0, 1) == 1) {
+    t.codes = nibble_codes(random, shape.n, shape.k, codes);
+  } else {
+    t.codes = std::make_shared<ByteCodes>(shape.n, shape.k, std::move(codes));
+  }
   t.group_size = shape.group;
   t.rows = (shape.k + shape.group - 1) / shape.group;
   if (shape.act_order) {
