@@ -98,6 +98,8 @@ Result<PackedWeight> describe(CodeType code, std::int64_t n, std::int64_t k, std
 // through the packed bytes, which must outlive it.
 Result<QuantTensor> unpack(const PackedView& weight, std::int64_t part);
 
+struct Container;  // not of the public interface
+
 // A file of packed weights: safetensors, with layout id and version in its metadata (docs/layouts.md).
 class PackedFile {
  public:
@@ -124,6 +126,7 @@ class PackedFile {
   Result<std::optional<std::vector<float>>> load_bias(std::size_t layer, std::int64_t expert = 0) const;
 
  private:
+  friend const Container& tensors_of(const PackedFile& file);
   struct Impl;
   explicit PackedFile(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

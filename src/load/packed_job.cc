@@ -52,7 +52,6 @@ std::uint64_t TensorSum::value() const { return XXH3_64bits_digest(&state_->valu
 
 Result<std::unique_ptr<PackedJob>> PackedJob::open(const std::string& packed, const std::string& plain, const PackedSums* sums) {
   SF_ASSIGN(PackedFile file, PackedFile::open(packed));
-  SF_ASSIGN(Container planes, open_safetensors_file(packed));
   Container tensors;
   if (!plain.empty()) {
     SF_ASSIGN(tensors, open_safetensors_file(plain));
@@ -64,7 +63,7 @@ Result<std::unique_ptr<PackedJob>> PackedJob::open(const std::string& packed, co
     if (sums->weights.size() != file.layers().size()) return damaged(packed, sums->weights.size(), file.layers().size());
     if (sums->tensors.size() != tensors.tensors.size()) return damaged(plain, sums->tensors.size(), tensors.tensors.size());
   }
-  std::unique_ptr<PackedJob> job(new PackedJob(std::move(file), std::move(planes), std::move(tensors), sums));
+  std::unique_ptr<PackedJob> job(new PackedJob(std::move(file), std::move(tensors), sums));
   for (const Container* container : {&job->packed_, &job->plain_})
     for (const auto& shard : container->files) job->files_.add(shard->path());
   for (std::size_t l = 0; l < job->file_.layers().size(); ++l) {

@@ -11,6 +11,7 @@
 #include "load/direct.h"
 #include "load/job.h"
 #include "load/uploader.h"
+#include "pack/packed_format.h"
 #include "swordfish/load.h"
 #include "swordfish/pack.h"
 
@@ -52,8 +53,8 @@ class PackedJob {
   Status take(LoadedModel& model);
 
  private:
-  PackedJob(PackedFile file, Container packed, Container plain, const PackedSums* sums)
-      : file_(std::move(file)), packed_(std::move(packed)), plain_(std::move(plain)), sums_(sums) {}
+  PackedJob(PackedFile file, Container plain, const PackedSums* sums)
+      : file_(std::move(file)), packed_(tensors_of(file_)), plain_(std::move(plain)), sums_(sums) {}
   struct Unit {
     bool plain = false;
     std::size_t layer = 0;  // or the tensor
@@ -72,8 +73,8 @@ class PackedJob {
   Status process(const Unit& unit, const std::function<void()>& all_read, LoadWorker& worker);
   Status process_direct(DirectFiles& files, Unit& unit, LoadWorker& worker);
   PackedFile file_;
-  Container packed_;  // where file_'s planes lie
-  Container plain_;
+  const Container& packed_;  // where file_'s planes lie
+  const Container plain_;
   JobFiles files_;
   const PackedSums* sums_;
   Uploader* uploader_ = nullptr;
