@@ -14,7 +14,7 @@ import sass
 
 # By family: its architectures, and what tcgen05.mma and mma.sync of kind::mxf4nvf4 become.
 FAMILIES = {"tcgen05": ({"100a", "100f", "103a", "110a"}, "UTCOMMA"), "warp": ({"120a", "120f", "121a"}, "OMMA")}
-UNITS = 5  # a family
+UNITS = 6  # a family
 OBJECTS = sass.objects("blockscaled/cutlass")
 
 

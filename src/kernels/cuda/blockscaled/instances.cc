@@ -28,12 +28,12 @@ std::span<const Instance> instances() {
       }
     };
 #ifdef SWORDFISH_TCGEN05_ARCHS
-    add(SWORDFISH_TCGEN05_ARCHS, {tcgen05_nvfp4_bf16(), tcgen05_nvfp4_f16(), tcgen05_mxfp4_bf16(), tcgen05_grouped_nvfp4_bf16(),
-                                  tcgen05_grouped_mxfp4_bf16()});
+    add(SWORDFISH_TCGEN05_ARCHS, {tcgen05_nvfp4_bf16(), tcgen05_nvfp4_f16(), tcgen05_mxfp4_bf16(), tcgen05_mxfp4_f16(),
+                                  tcgen05_grouped_nvfp4_bf16(), tcgen05_grouped_mxfp4_bf16()});
 #endif
 #ifdef SWORDFISH_WARP_ARCHS
-    add(SWORDFISH_WARP_ARCHS,
-        {warp_nvfp4_bf16(), warp_nvfp4_f16(), warp_mxfp4_bf16(), warp_grouped_nvfp4_bf16(), warp_grouped_mxfp4_bf16()});
+    add(SWORDFISH_WARP_ARCHS, {warp_nvfp4_bf16(), warp_nvfp4_f16(), warp_mxfp4_bf16(), warp_mxfp4_f16(), warp_grouped_nvfp4_bf16(),
+                               warp_grouped_mxfp4_bf16()});
 #endif
     return list;
   }();

@@ -68,7 +68,6 @@ std::string can_run(const Problem& p) {
   const Instance* const instance = find(family, grouped, p, (*gpu)->arch);
   if (!instance) {
     if (grouped && p.y_type == DType::f16) return "writes bf16, not f16";
-    if (w.group_size == 32 && p.y_type == DType::f16) return "writes bf16, not f16, for MXFP4";
     return fmt::format(
         "has no machine code for sm_{} in this build (configure with -DSWORDFISH_BLOCKSCALED=ON and {} in SWORDFISH_CUDA_ARCHS)",
         (*gpu)->arch,

@@ -1,6 +1,5 @@
 // CUTLASS's block-scaled GEMM for one product. A unit beside this file instantiates it once; it takes a minute and 5 GB or more to
-// compile. Not run: no Blackwell GPU has been at hand; MEASURED.md says which
-// units have been compiled.
+// compile. Not run: no Blackwell GPU has been at hand; MEASURED.md says which units have been compiled.
 //
 // Tiles are 128 × 128 with 256 columns of K a stage (tcgen05, one CTA an MMA) or 128 (warp-level), one CTA a cluster: the choice
 // that CUTLASS offers for every shape, not a measured one.
