@@ -8,7 +8,7 @@ safetensors files:
   load              swordfish load (packed weights resident at the end); load-cuda: on a GPU; load-blockscaled: that layout;
                     load-threads: without io_uring; load-cache, load-cache-cuda: from the packed cache in --cache (made at first):
                     nothing is packed
-  raw               swordfish load --raw: the same reads, nothing done with them
+  raw               swordfish load --raw: the same reads, nothing done with them; raw-threads: without io_uring; raw-depth-N: N in flight
   fio               fio, io_uring, O_DIRECT, 4 MiB, 16 in flight (where fio is installed); its buffers are on small pages
   direct-N          N threads of pread with O_DIRECT, 4 MiB each, into huge pages
   mmap              the files mapped, every page copied out with one thread (what memory-mapping loaders do)
@@ -178,11 +178,13 @@ def main():
         "load-cache": load("--cache", args.cache),
         "load-cache-cuda": load("--cache", args.cache, "--device", "cuda"),
         "raw": load("--raw"),
+        "raw-threads": load("--raw", "--no-uring"),
         "fio": lambda: run_fio(files),
         "mmap": lambda: run_mmap(files),
         "pread": lambda: run_threads(files, cores, 1 << 20, 0),
         "pread-keep": lambda: run_keep(files, cores),
     } | {f"direct-{n}": lambda n=n: run_threads(files, n, PIECE, os.O_DIRECT) for n in (1, 2, 4, 8, 16, 32)}
+    ways |= {f"raw-depth-{n}": load("--raw", "--depth", str(n)) for n in (2, 4, 8, 32)}
     if args.cache:
         swordfish(args.program, args.checkpoint, "--cache", args.cache)
     rows = []
