@@ -5,12 +5,10 @@
 
 #include <sys/mman.h>
 
-#if defined(__SANITIZE_ADDRESS__)
+#include "sanitizer.h"
+#if SWORDFISH_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
-#define SF_EMU_ASAN 1
-#else
-#define SF_EMU_ASAN 0
 #endif
 
 namespace swordfish::emu {
@@ -19,12 +17,6 @@ namespace {
 constexpr std::size_t kPage = 4096;
 // A kernel's frame takes about 1 KB optimised, some 4 KB sanitized; 64 KB leave room for deep helpers. Only touched pages cost.
 constexpr std::size_t kStackBytes = 64 * 1024;
-
-// What a switch hands to the code that it continues.
-struct Handover {
-  Fiber* from;
-  Fiber* to;
-};
 
 }  // namespace
 
@@ -54,8 +46,8 @@ Stack StackPool::take() {
 }
 
 void StackPool::give(Stack stack) {
-#if SF_EMU_ASAN
-  ASAN_UNPOISON_MEMORY_REGION(stack.base, stack.size);  // a dropped fiber leaves its frames' red zones behind
+#if SWORDFISH_ASAN
+  ASAN_UNPOISON_MEMORY_REGION(stack.base, stack.size);  // a fiber's outermost frames never return, and leave their red zones
 #endif
   free_.push_back(stack);
 }
@@ -67,35 +59,33 @@ void Fiber::start(Stack stack, std::size_t shift, Entry entry, void* argument) {
   context_ = boost::context::detail::make_fcontext(stack.base + stack.size - shift, stack.size - shift, &Fiber::enter);
 }
 
-// The code that ran before is now saved: remember where.
-void Fiber::arrived(boost::context::detail::transfer_t from, [[maybe_unused]] void* fake_stack) {
-  auto* handover = static_cast<Handover*>(from.data);
-  handover->from->context_ = from.fctx;
-#if SF_EMU_ASAN
+// The sanitizer must not instrument these three: it would put their variables into the fake stack that a last switch destroys.
+#define SF_EMU_SWITCHES [[gnu::no_sanitize_address]]
+
+// *this runs from here on; the code that ran before is now saved: remember where.
+SF_EMU_SWITCHES void Fiber::arrived(boost::context::detail::transfer_t from) {
+  auto* before = static_cast<Fiber*>(from.data);
+  before->context_ = from.fctx;
+#if SWORDFISH_ASAN
   const void* bottom = nullptr;
   std::size_t size = 0;
-  __sanitizer_finish_switch_fiber(fake_stack, &bottom, &size);
-  if (handover->from->stack_.base == nullptr) {
-    handover->from->stack_ = {static_cast<std::byte*>(const_cast<void*>(bottom)), size};
-  }
+  __sanitizer_finish_switch_fiber(fake_stack_, &bottom, &size);
+  if (before->stack_.base == nullptr) before->stack_ = {static_cast<std::byte*>(const_cast<void*>(bottom)), size};
 #endif
 }
 
-void Fiber::enter(boost::context::detail::transfer_t from) {
-  Fiber* self = static_cast<Handover*>(from.data)->to;
-  arrived(from, nullptr);
+SF_EMU_SWITCHES void Fiber::enter(boost::context::detail::transfer_t from) {
+  Fiber* self = static_cast<Fiber*>(from.data)->next_;
+  self->arrived(from);
   self->entry_(self->argument_);
 }
 
-void Fiber::switch_to(Fiber& next, [[maybe_unused]] bool last) {
-  Handover handover{this, &next};
-#if SF_EMU_ASAN
-  void* fake_stack = nullptr;
-  __sanitizer_start_switch_fiber(last ? nullptr : &fake_stack, next.stack_.base, next.stack_.size);
-  arrived(boost::context::detail::jump_fcontext(next.context_, &handover), fake_stack);
-#else
-  arrived(boost::context::detail::jump_fcontext(next.context_, &handover), nullptr);
+SF_EMU_SWITCHES void Fiber::switch_to(Fiber& next, [[maybe_unused]] bool last) {
+  next_ = &next;
+#if SWORDFISH_ASAN
+  __sanitizer_start_switch_fiber(last ? nullptr : &fake_stack_, next.stack_.base, next.stack_.size);
 #endif
+  arrived(boost::context::detail::jump_fcontext(next.context_, this));
 }
 
 }  // namespace swordfish::emu

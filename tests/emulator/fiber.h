@@ -42,12 +42,15 @@ class Fiber {
 
  private:
   static void enter(boost::context::detail::transfer_t from);
-  static void arrived(boost::context::detail::transfer_t from, void* fake_stack);
+  void arrived(boost::context::detail::transfer_t from);
 
   boost::context::detail::fcontext_t context_ = nullptr;
   Stack stack_;  // of the operating system's thread: known after its first switch under a sanitizer
   Entry entry_ = nullptr;
   void* argument_ = nullptr;
+  Fiber* next_ = nullptr;  // whom it has switched to
+  // Where the sanitizer puts its frames, to find uses after a return; kept here while others run.
+  [[maybe_unused]] void* fake_stack_ = nullptr;
 };
 
 }  // namespace swordfish::emu

@@ -39,6 +39,10 @@ void set_not_ready(Lane& l) {
   w.list_position = -1;
 }
 
+// Ends a lane: one that found a fault, or all others when the launch is then dropped, so that no frame is left behind with what it
+// owns (under a sanitizer, also memory of its own).
+struct Stop {};
+
 void go(Lane& from, Lane* to) {
   if (to == &from) return;
   ++grid->outcome.counters.switches;
@@ -49,6 +53,7 @@ void go(Lane& from, Lane* to) {
     grid->current = to;
     from.fiber.switch_to(to->fiber);
   }
+  if (grid->outcome.fault) throw Stop{};
 }
 
 void exit_lane(Lane& l) {
@@ -68,16 +73,16 @@ void exit_lane(Lane& l) {
   if (cta.alive == 0) check_exit(cta);
 }
 
-// Unwinds the lane that found a fault, so that its frames own nothing when the launch is dropped.
-struct Stop {};
-
 void lane_main(void* argument) {
   Lane& self = *static_cast<Lane*>(argument);
   try {
-    (*grid->kernel)();
-    exit_lane(self);
+    if (!grid->outcome.fault) {
+      (*grid->kernel)();
+      exit_lane(self);
+    }
   } catch (const Stop&) {  // reported already; the switch must not happen in here
   }
+  self.state = LaneState::exited;
   grid->current = nullptr;
   self.fiber.switch_to(grid->main, true);
 }
@@ -538,9 +543,17 @@ void Grid::run() {
     }
     while (clusters.size() < resident && next_cluster < total_clusters) start_cluster();
   }
-  for (const auto& cluster : clusters)  // dropped where they are
-    for (const auto& cta : cluster->ctas)
-      for (const auto& l : cta->lanes) StackPool::mine().give(l->fiber.stack());
+  for (const auto& cluster : clusters) {
+    for (const auto& cta : cluster->ctas) {
+      for (const auto& l : cta->lanes) {
+        if (l->state != LaneState::exited) {
+          current = l.get();
+          main.switch_to(l->fiber);
+        }
+        StackPool::mine().give(l->fiber.stack());
+      }
+    }
+  }
 }
 
 Outcome launch(const ptx::LaunchShape& shape, const Options& options, const std::function<void()>& kernel) {

@@ -13,14 +13,9 @@
 #include "load/like_pack.h"
 #include "load/load_device.h"
 #include "load/load_hooks.h"
+#include "sanitizer.h"
 #include "synth/synth.h"
 #include "temp_folder.h"
-
-#ifdef __has_feature
-#define SWORDFISH_HAS_FEATURE(f) __has_feature(f)
-#else
-#define SWORDFISH_HAS_FEATURE(f) 0
-#endif
 
 namespace swordfish {
 namespace {
@@ -90,7 +85,7 @@ std::uint64_t peak_of_load(const std::string& path, const LoadOptions& options) 
 }
 
 TEST(LoadMemory, OfALoadToAGpuIsBounded) {
-#if defined(__SANITIZE_ADDRESS__) || SWORDFISH_HAS_FEATURE(address_sanitizer)
+#if SWORDFISH_ASAN
   GTEST_SKIP() << "the sanitizer's own memory is counted too";
 #endif
   TempFolder folder;

@@ -11,22 +11,14 @@
 
 #include "pack/pack_checkpoint.h"
 #include "quant/nibble_rows.h"
+#include "sanitizer.h"
 #include "temp_folder.h"
-
-#if defined(__has_feature)
-#define SWORDFISH_HAS_FEATURE(x) __has_feature(x)
-#else
-#define SWORDFISH_HAS_FEATURE(x) 0
-#endif
 
 namespace swordfish {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || SWORDFISH_HAS_FEATURE(address_sanitizer)
-constexpr bool kSanitized = true;  // reserves terabytes of addresses and keeps freed memory: address space and peaks say nothing
-#else
-constexpr bool kSanitized = false;
-#endif
+// It reserves terabytes of addresses and keeps freed memory: address space and peaks say nothing.
+constexpr bool kSanitized = SWORDFISH_ASAN;
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
