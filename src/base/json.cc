@@ -50,6 +50,32 @@ Result<Json> Json::parse(std::string_view text, std::string what) {
   return json;
 }
 
+std::string replace_non_finite(std::string_view text, const std::function<std::string(std::string_view word)>& replacement) {
+  std::string out;
+  out.reserve(text.size());
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t length = 1;  // of what is copied as it is
+    if (quoted && text[i] == '\\') {
+      length = std::min<std::size_t>(2, text.size() - i);
+    } else if (text[i] == '"') {
+      quoted = !quoted;
+    } else if (!quoted) {
+      constexpr std::string_view words[] = {"NaN", "Infinity", "-Infinity"};
+      const auto* const word =
+          std::find_if(std::begin(words), std::end(words), [&](std::string_view w) { return text.substr(i, w.size()) == w; });
+      if (word != std::end(words)) {
+        out += replacement(*word);
+        i += word->size();
+        continue;
+      }
+    }
+    out += text.substr(i, length);
+    i += length;
+  }
+  return out;
+}
+
 std::string_view json_kind(const element& value) {
   switch (value.type()) {
     case element_type::OBJECT: return "object";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,10 @@ class Json {
   simdjson::dom::element root_;
   std::string what_;
 };
+
+// Python's json module writes NaN, Infinity and -Infinity, which JSON does not have. Returns the text with each of them that stands
+// outside of a string replaced by what `replacement` makes of it.
+std::string replace_non_finite(std::string_view text, const std::function<std::string(std::string_view word)>& replacement);
 
 // "object", "array", "string", "integer", "number", "boolean" or "null".
 std::string_view json_kind(const simdjson::dom::element& value);

@@ -21,7 +21,8 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, boo
     for (std::int64_t dim : entry.shape)
       if (dim < 0 || __builtin_mul_overflow(size_bits, static_cast<std::uint64_t>(dim), &size_bits))
         return invalid_argument("{}: the shape of tensor {} overflows", path, entry.name);
-    const std::uint64_t end = begin.back() + size_bits / 8;
+    std::uint64_t end = 0;
+    if (__builtin_add_overflow(begin.back(), size_bits / 8, &end)) return invalid_argument("{}: its size overflows", path);
     header[entry.name] = {{"dtype", name(entry.dtype)}, {"shape", entry.shape}, {"data_offsets", {begin.back(), end}}};
     begin.push_back(end);
   }

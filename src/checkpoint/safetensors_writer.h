@@ -20,13 +20,14 @@ class SafetensorsWriter {
     DType dtype = DType::u8;
     std::vector<std::int64_t> shape;
   };
-  // Lays the tensors out in the order given, each at a multiple of its element's alignment by the writers' convention (the header
-  // is padded to 8 bytes; wide types first is the caller's choice). Duplicate names and sizes past 2^63 are refused.
+  // Lays the tensors out in the order given, without gaps; the header is padded to a multiple of 8 bytes. So every tensor is aligned
+  // to its element when the caller gives the widest types first. Duplicate names and sizes that overflow are refused.
   static Result<SafetensorsWriter> create(const std::string& path, bool force, const std::vector<Entry>& entries,
                                           const std::map<std::string, std::string>& metadata);
-  // Bytes [offset, offset+size) of tensor `entry`; every byte must be written once by the caller. Safe from several threads.
+  // Bytes [offset, offset+size) of tensor `entry`; the caller writes every byte once. Safe from several threads.
   Status write(std::size_t entry, std::uint64_t offset, const void* data, std::size_t size);
   Status commit() { return file_->commit(); }
+  std::uint64_t file_bytes() const { return begin_.back(); }
 
  private:
   std::unique_ptr<io::AtomicFile> file_;

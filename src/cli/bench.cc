@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <chrono>
 #include <ctime>
 #include <set>
 
@@ -14,7 +13,7 @@
 #include "base/try.h"
 #include "cli/common.h"
 #include "commit.h"
-#include "device/device.h"
+#include "device/measure.h"
 
 namespace swordfish::cli {
 namespace {
@@ -24,7 +23,7 @@ struct Shape {
   std::int64_t n, k;
 };
 
-// The linear layers of well-known models, fused as engines fuse them.
+// The linear layers of well-known models, fused the way engines fuse them.
 const std::map<std::string, std::vector<Shape>>& named_shapes() {
   static const std::map<std::string, std::vector<Shape>> shapes{
       {"llama-8b", {{"l8_qkv", 6144, 4096}, {"l8_o", 4096, 4096}, {"l8_gate_up", 28672, 4096}, {"l8_down", 4096, 14336}}},
@@ -52,7 +51,8 @@ struct Bench {
   explicit Bench(int& exit_code) : exit(exit_code) {}
 
   InputOptions input;
-  std::string format = "table", activation = "bf16", device = "cpu", kernel, pdl = "both", peer;
+  std::string format = "table", device = "cpu", kernel, pdl = "both", peer;
+  DType activation = DType::bf16;
   std::vector<std::string> shapes;
   std::vector<std::int64_t> ms{1, 16, 64};
   CodeType type = CodeType::int4;
@@ -63,12 +63,12 @@ struct Bench {
 
   Device where;
 
-  // Appends a weight's points.
+  // Appends the points of one weight.
   Status measure(Context& context, const MachineRates& machine, const std::string& layer, const PackedWeight& weight,
                  Json& points) const {
     BenchOptions options;
     options.ms = ms;
-    options.x_type = options.y_type = activation == "bf16" ? DType::bf16 : DType::f16;
+    options.x_type = options.y_type = activation;
     options.kernel = kernel;
     options.seconds = seconds;
     options.device = where;
@@ -83,7 +83,7 @@ struct Bench {
                  {"m", p.m},
                  {"weight", name(weight.view.code)},
                  {"group", weight.view.rows == 1 ? p.k : weight.view.group_size},
-                 {"act", activation},
+                 {"act", activation_name(activation)},
                  {"kernel", p.kernel},
                  {"threads", p.threads},
                  {"runs", p.runs},
@@ -117,19 +117,13 @@ struct Bench {
     Json points = Json::array();
     Progress progress("timing");
     if (!input.path.empty()) {
-      SF_ASSIGN(const Source source, Source::open(input.path, input.open_options()));
+      SF_ASSIGN(const Source source, Source::open(input.path, input.open));
       SF_ASSIGN(const auto layers, select_layers(source, input.layers));
       std::set<std::tuple<std::int64_t, std::int64_t, CodeType, std::int64_t>> seen;  // one of each shape
       for (std::size_t i = 0; i < layers.size(); ++i) {
         const Source::Layer& layer = source.layers()[layers[i]];
         if (!seen.insert({layer.n, layer.k, layer.code, layer.group_size}).second) continue;
-        PackedWeight weight;
-        if (source.packed()) {
-          SF_ASSIGN(weight, source.packed()->load(layers[i]));
-        } else {
-          SF_ASSIGN(const QuantTensor tensor, source.checkpoint()->load(layers[i]));
-          SF_ASSIGN(weight, pack(tensor, threads));
-        }
+        SF_ASSIGN(const PackedWeight weight, source.load_packed(layers[i], threads));
         SF_TRY(measure(context, machine, layer.name, weight, points));
         progress.update(i + 1, layers.size());
       }
@@ -226,9 +220,7 @@ struct Bench {
     const Json document{
         {"context",
          {{"date",
-           fmt::format(
-               "{}",
-               std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count())},
+           std::to_string(std::time(nullptr))},
           {"host_name", host},
           {"executable", "swordfish bench"},
           {"num_cpus", machine.threads},
@@ -242,32 +234,39 @@ struct Bench {
 
 void add_bench(CLI::App& app, int& exit) {
   CLI::App* command = app.add_subcommand(
-      "bench", "Time planned kernels: weights cold, medians and spread, GB/s and the share of the machine's rate");
+      "bench", "Time the planned kernels with cold weights: median and spread, GB/s, and the share of this machine's peak rates");
   auto s = std::make_shared<Bench>(exit);
   add_input(*command, s->input, true);
   command->get_option("path")->required(false);
   command->add_option("--format", s->format, "table, json, csv, or benchmark (JSON as Google Benchmark writes it)")
       ->check(CLI::IsMember({"table", "json", "csv", "benchmark"}))
       ->capture_default_str();
-  command->add_option("--shapes", s->shapes, "Without a checkpoint: NxK, or llama-8b, llama-70b, smollm-135m; several by commas")
-      ->delimiter(',')
+  command
+      ->add_option_function<std::string>(
+          "--shapes", [s](const std::string& text) { s->shapes = split_list("--shapes", text); },
+          "Without a checkpoint: NxK, llama-8b, llama-70b or smollm-135m; several separated by commas")
+      ->type_name("TEXT,...")
+      ->default_str("llama-8b")
       ->excludes("path");
-  command->add_option("--m", s->ms, "Rows of x, several by commas")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
+  add_rows(*command, s->ms, 1, 1 << 20);
   add_code_type(*command, s->type);
-  command->add_option("--group", s->group, "Columns a scale; 0: one scale per output row")->capture_default_str();
-  command->add_option("--act", s->activation, "bf16 or fp16")->check(CLI::IsMember({"bf16", "fp16"}))->capture_default_str();
+  command->add_option("--group", s->group, "Columns per scale; 0: one scale per output row")->capture_default_str();
+  add_activation(*command, s->activation);
   command->add_option("--device", s->device, "cpu, cuda or cuda:N")->capture_default_str();
-  command->add_option("--pdl", s->pdl, "On a GPU: programmatic dependent launch: on, off, or both (a point each)")
+  command->add_option("--pdl", s->pdl, "On a GPU, programmatic dependent launch: on, off, or both (one row each)")
       ->check(CLI::IsMember({"on", "off", "both"}))
       ->capture_default_str();
-  command->add_option("--peer", s->peer, "On a GPU: time this beside ours, on the dequantized weight")
+  command->add_option("--peer", s->peer, "On a GPU, also time this library on the dequantized weight")
       ->check(CLI::IsMember({"cublas"}));
   command->add_option("--kernel", s->kernel, "Force a kernel by name");
-  command->add_option("--threads", s->threads, "0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();
-  command->add_option("--seconds", s->seconds, "Time spent on each point")->check(CLI::Range(0.001, 3600.0))->capture_default_str();
+  add_threads(*command, s->threads);
+  command->add_option("--seconds", s->seconds, "Time spent on each row of the result")
+      ->check([](const std::string& text) {  // CLI::Range lets NaN through
+        double seconds = 0;
+        const bool good = CLI::detail::lexical_cast(text, seconds) && seconds >= 0.001 && seconds <= 3600;
+        return good ? std::string() : "'" + text + "' is not a number from 0.001 to 3600";
+      })
+      ->capture_default_str();
   command->footer("Example: swordfish bench --shapes llama-8b,4096x11008 --m 1,16,64 --format json");
   command->callback([s] {
     if (const Status status = s->run(); !status.ok()) s->exit = fail(status);

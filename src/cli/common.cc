@@ -1,10 +1,11 @@
-// Formats, progress and opening, shared by the commands.
+// Options, result formats, the progress bar and opening inputs, shared by the commands.
 #include "cli/common.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 
 #include "base/error.h"
@@ -40,6 +41,50 @@ void add_format(CLI::App& command, Format& format) {
 void add_code_type(CLI::App& command, CodeType& type) {
   add_choice(command, "--type", type, {{"int4", CodeType::int4}, {"int8", CodeType::int8}, {"fp4", CodeType::fp4}}, "int4",
              "Type of the weight's codes");
+}
+
+void add_activation(CLI::App& command, DType& type) {
+  add_choice(command, "--act", type, {{"bf16", DType::bf16}, {"fp16", DType::f16}}, "bf16", "Type of the activations");
+}
+
+std::string_view activation_name(DType type) { return type == DType::bf16 ? "bf16" : "fp16"; }
+
+void add_layout(CLI::App& command, Layout& layout, const std::string& help) {
+  add_choice(command, "--layout", layout,
+             {{std::string(name(Layout::mma64_1)), Layout::mma64_1},
+              {std::string(name(Layout::sm1xx_blockscaled_1)), Layout::sm1xx_blockscaled_1}},
+             std::string(name(Layout::mma64_1)), help);
+}
+
+void add_threads(CLI::App& command, int& threads) {
+  command.add_option("--threads", threads, "Threads to use; 0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();
+}
+
+std::vector<std::string> split_list(const std::string& option, const std::string& text) {
+  std::vector<std::string> entries;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    if (end == begin) throw CLI::ValidationError(option, "'" + text + "' has an empty entry");
+    entries.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return entries;
+}
+
+void add_rows(CLI::App& command, std::vector<std::int64_t>& ms, std::int64_t least, std::int64_t most) {
+  const auto read = [&ms, least, most](const std::string& text) {
+    ms.clear();
+    for (const std::string& entry : split_list("--m", text)) {
+      std::int64_t& m = ms.emplace_back();
+      const char* const end = entry.data() + entry.size();
+      const auto [stop, error] = std::from_chars(entry.data(), end, m);
+      if (error != std::errc() || stop != end || m < least || m > most)
+        throw CLI::ValidationError("--m", fmt::format("'{}' is not an integer from {} to {}", entry, least, most));
+    }
+  };
+  command.add_option_function<std::string>("--m", read, "Rows of x; several separated by commas")
+      ->type_name("INT,...")
+      ->default_str(fmt::format("{}", fmt::join(ms, ",")));
 }
 
 namespace {
@@ -131,17 +176,25 @@ std::string si_bytes(double bytes) {
 
 Progress::Progress(std::string label) : label_(std::move(label)), terminal_(isatty(STDERR_FILENO) == 1) {}
 
-Progress::~Progress() {
-  if (shown_) fmt::print(stderr, "\r\033[K");
+std::string matrix_text(std::int64_t experts, std::int64_t n, std::int64_t k) {
+  return experts ? fmt::format("{}x{}x{}", experts, n, k) : fmt::format("{}x{}", n, k);
 }
 
-void Progress::update(std::uint64_t done, std::uint64_t total) {
+Progress::~Progress() { clear(); }
+
+void Progress::clear() {
+  if (shown_) fmt::print(stderr, "\r\033[K");
+  shown_ = false;
+}
+
+void Progress::update(std::uint64_t done, std::uint64_t total, std::string_view detail) {
   if (!terminal_ || total == 0) return;
   const int percent = static_cast<int>(100.0 * static_cast<double>(done) / static_cast<double>(total));
-  if (percent == last_) return;
+  if (percent == last_ && detail.empty()) return;
   last_ = percent;
   shown_ = true;
-  fmt::print(stderr, "\r{} [{:<40}] {:3d} %", label_, std::string(static_cast<std::size_t>(percent) * 40 / 100, '#'), percent);
+  const std::string bar(static_cast<std::size_t>(percent) * 40 / 100, '#');
+  fmt::print(stderr, "\r{} [{:<40}] {:3d} %{}\033[K", label_, bar, percent, detail);
   std::fflush(stderr);
 }
 
@@ -166,12 +219,10 @@ Result<std::optional<std::vector<float>>> Source::load_bias(std::size_t layer, s
   return packed_ ? packed_->load_bias(layer, expert) : checkpoint_->load_bias(layer, expert);
 }
 
-OpenOptions InputOptions::open_options() const {
-  static const std::map<std::string, GptqV1Zeros> names{{"refuse", GptqV1Zeros::refuse},
-                                                        {"lane", GptqV1Zeros::lane},
-                                                        {"unmasked", GptqV1Zeros::unmasked},
-                                                        {"word", GptqV1Zeros::word}};
-  return {names.at(gptq_v1_zeros)};
+Result<PackedWeight> Source::load_packed(std::size_t layer, int threads) const {
+  if (packed_) return packed_->load(layer);
+  SF_ASSIGN(const QuantTensor tensor, checkpoint_->load(layer));
+  return pack(tensor, threads);
 }
 
 CLI::Validator pattern_validator() {
@@ -186,11 +237,12 @@ CLI::Validator pattern_validator() {
 void add_input(CLI::App& command, InputOptions& input, bool with_layers) {
   command.add_option("path", input.path, "Checkpoint folder, .safetensors or .gguf file, or a file written by `swordfish pack`")
       ->required();
-  command
-      .add_option("--gptq-v1-zeros", input.gptq_v1_zeros,
-                  "How to read ambiguous GPTQ v1 zero points: refuse, lane, unmasked or word")
-      ->check(CLI::IsMember({"refuse", "lane", "unmasked", "word"}))
-      ->capture_default_str();
+  add_choice(command, "--gptq-v1-zeros", input.open.gptq_v1_zeros,
+             {{"refuse", GptqV1Zeros::refuse},
+              {"lane", GptqV1Zeros::lane},
+              {"unmasked", GptqV1Zeros::unmasked},
+              {"word", GptqV1Zeros::word}},
+             "refuse", "How to read ambiguous GPTQ v1 zero points (docs/formats.md)");
   if (with_layers) {
     command.add_option("--layers", input.layers, "Only layers whose name contains a match of this regular expression (PCRE2)")
         ->check(pattern_validator());

@@ -1,4 +1,4 @@
-// What the commands share: exit codes, result formats, the progress bar, and opening a checkpoint or a packed file alike.
+// What the commands share: exit codes, options, result formats, the progress bar, and one view of checkpoints and packed files.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -24,8 +24,8 @@ enum Exit : int {
   kUnavailable = 4,  // this machine or build cannot do it
 };
 
-// Prints "swordfish: <message>" on stderr and returns the exit code of its kind. An I/O failure while opening the input is a
-// refused input; once the input is open (`running`) it is the machine that failed.
+// Prints "swordfish: <message>" on stderr and returns the exit code for that kind of failure. An I/O error while the input is being
+// opened means a refused input; after that (`running`) it is the machine that failed.
 int fail(const Status& status, bool running = false);
 int fail_usage(std::string_view message);
 
@@ -45,6 +45,14 @@ void add_choice(CLI::App& command, const std::string& flag, T& value, const std:
   command.add_option(flag, value, help)->transform(CLI::Validator(look_up, list))->type_name("TEXT")->default_str(first);
 }
 void add_code_type(CLI::App& command, CodeType& type);  // --type
+void add_activation(CLI::App& command, DType& type);    // --act
+std::string_view activation_name(DType type);           // as --act spells it: "bf16", "fp16"
+void add_layout(CLI::App& command, Layout& layout, const std::string& help);
+void add_threads(CLI::App& command, int& threads);  // --threads
+// --m: rows of x, a comma-separated list with each entry in [least, most].
+void add_rows(CLI::App& command, std::vector<std::int64_t>& ms, std::int64_t least, std::int64_t most);
+// The entries of a comma-separated list. Throws CLI::ValidationError (bad usage) when one is empty.
+std::vector<std::string> split_list(const std::string& option, const std::string& text);
 
 enum class Format { table, json, csv };
 void add_format(CLI::App& command, Format& format);
@@ -53,18 +61,20 @@ using Json = nlohmann::ordered_json;
 struct Column {
   std::string key;    // of each row object
   std::string title;  // in the table
-  bool left = false;  // text is set left, numbers right
+  bool left = false;  // text is aligned left, numbers right
 };
 // Results go to stdout: the whole document as JSON, or its array `rows` as a table or CSV with these columns.
 void print(Format format, const Json& document, std::string_view rows, const std::vector<Column>& columns);
-std::string si_bytes(double bytes);  // "1.53 GB"
+std::string si_bytes(double bytes);                                                     // "1.53 GB"
+std::string matrix_text(std::int64_t experts, std::int64_t n, std::int64_t k);  // "4096x14336", of a stacked layer "8x4096x14336"
 
 // A bar on stderr when that is a terminal; nothing elsewhere.
 class Progress {
  public:
   explicit Progress(std::string label);
   ~Progress();
-  void update(std::uint64_t done, std::uint64_t total);
+  void update(std::uint64_t done, std::uint64_t total, std::string_view detail = {});  // detail: shown behind the percentage
+  void clear();                                                                        // takes the bar off the screen
 
  private:
   std::string label_;
@@ -73,7 +83,7 @@ class Progress {
   int last_ = -1;
 };
 
-// A checkpoint or a packed file, as the commands that take either see it.
+// A checkpoint or a packed file, for commands that take either.
 class Source {
  public:
   struct Layer {
@@ -89,6 +99,8 @@ class Source {
   const Checkpoint* checkpoint() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
   const PackedFile* packed() const { return packed_ ? &*packed_ : nullptr; }
   Result<std::optional<std::vector<float>>> load_bias(std::size_t layer, std::int64_t expert) const;
+  // A plain layer, or expert 0 of a stacked one, packed: read from a packed file, or packed here. threads 0: all cores.
+  Result<PackedWeight> load_packed(std::size_t layer, int threads) const;
 
  private:
   std::optional<Checkpoint> checkpoint_;
@@ -101,15 +113,15 @@ class Source {
 struct InputOptions {
   std::string path;
   std::string layers;  // PCRE2 pattern searched in layer names
-  std::string gptq_v1_zeros = "refuse";
-  OpenOptions open_options() const;
+  OpenOptions open;
 };
 void add_input(CLI::App& command, InputOptions& input, bool with_layers);
 CLI::Validator pattern_validator();  // a regular expression that does not compile is bad usage
-// Indices of the layers whose name the pattern is found in; a pattern that does not compile, or matches nothing, is a usage error.
+// Indices of the layers whose name contains a match of the pattern. A pattern that does not compile or matches nothing is a usage
+// error; an input without quantized layers is `unavailable`.
 Result<std::vector<std::size_t>> select_layers(const Source& source, const std::string& pattern);
 
-// Each command registers itself; `exit` receives its exit code when it has run.
+// Each command registers itself; when it has run, `exit` holds its exit code.
 void add_inspect(CLI::App& app, int& exit);
 void add_verify(CLI::App& app, int& exit);
 void add_dequantize(CLI::App& app, int& exit);
@@ -118,5 +130,7 @@ void add_quantize(CLI::App& app, int& exit);
 void add_explain(CLI::App& app, int& exit);
 void add_bench(CLI::App& app, int& exit);
 void add_devices(CLI::App& app, int& exit);
+void add_load(CLI::App& app, int& exit);
+void add_synth(CLI::App& app, int& exit);
 
 }  // namespace swordfish::cli

@@ -94,14 +94,14 @@ struct Dequantize {
     auto* half = reinterpret_cast<std::uint16_t*>(bytes);
     const std::uint16_t infinity = type == DType::bf16 ? 0x7f80 : 0x7c00;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      half[i] = type == DType::bf16 ? f32_to_bf16(values[i]) : f32_to_f16(values[i]);
+      half[i] = f32_to_half(type, values[i]);
       overflowed += (half[i] & 0x7fff) == infinity;
     }
     return overflowed;
   }
 
   Status run(bool& opened) {
-    SF_ASSIGN(const Source source, Source::open(input.path, input.open_options()));
+    SF_ASSIGN(const Source source, Source::open(input.path, input.open));
     SF_ASSIGN(const auto layers, select_layers(source, input.layers));
     std::vector<SafetensorsWriter::Entry> entries;
     std::vector<Piece> pieces;
@@ -162,7 +162,7 @@ void add_dequantize(CLI::App& app, int& exit) {
       ->capture_default_str();
   command->add_flag("--hf-names", s->hf_names, "GGUF: Hugging Face names, with the rotary row permutation undone");
   command->add_flag("--force", s->force, "Replace an existing file");
-  command->add_option("--threads", s->threads, "0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();
+  add_threads(*command, s->threads);
   command->footer("Example: swordfish dequantize model.gguf -o dense.safetensors --dtype bf16 --hf-names");
   command->callback([s] {
     bool opened = false;

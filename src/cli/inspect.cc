@@ -1,4 +1,4 @@
-// `swordfish inspect`: what a checkpoint or packed file holds, and anything in it that a user should look at twice.
+// `swordfish inspect`: what a checkpoint or packed file holds, and anything in it that deserves a second look.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -23,10 +23,10 @@ std::string describe_zero(ZeroKind zero) {
 
 std::string describe_global(const Global& g) { return fmt::format("{}{:.9g}", g.op == Global::Op::divide ? "/" : "×", g.value); }
 
-// The largest |scale| that is not suspicious: trained weights stay far below, fp16 arithmetic above overflows at once.
+// The largest |scale| that is not suspicious: trained weights stay far below it, and fp16 arithmetic overflows soon above it.
 constexpr float kHugeScale = 1e3f;
 
-// Appends what is remarkable about one matrix (a part of a packed weight too).
+// Appends what is suspicious about one matrix, or one part of a packed weight.
 void scan_tensor(const std::string& who, const QuantTensor& t, std::vector<std::string>& findings) {
   float largest = 0;
   std::int64_t not_finite = 0;
@@ -75,7 +75,7 @@ Status scan_values(const PackedFile& file, std::size_t index, std::vector<std::s
   return {};
 }
 
-// Scans every layer; what cannot be read is a finding too. Returns the first such problem.
+// Scans every layer. A layer that cannot be read is a finding too; the first such error is returned.
 template <class Input>
 Status scan_all(const Input& input, std::vector<std::string>& findings) {
   Progress progress("scanning values");
@@ -98,7 +98,6 @@ struct Inspect {
   bool values = false;
   int& exit;
 
-  // The rows, and the findings that need no values.
   static Json layer_row(const LayerInfo& l) {
     return {{"name", l.name},
             {"scheme", l.scheme},
@@ -106,7 +105,7 @@ struct Inspect {
             {"experts", l.experts},
             {"n", l.n},
             {"k", l.k},
-            {"shape", l.experts ? fmt::format("{}x{}x{}", l.experts, l.n, l.k) : fmt::format("{}x{}", l.n, l.k)},
+            {"shape", matrix_text(l.experts, l.n, l.k)},
             {"bits", l.code == CodeType::int8 ? 8 : 4},
             {"group_size", l.group_size},
             {"group", l.group_size == l.k ? "channel" : std::to_string(l.group_size)},
@@ -207,7 +206,7 @@ struct Inspect {
                       {"scheme", l.scheme},
                       {"layout", name(v.layout)},
                       {"type", name(v.code)},
-                      {"shape", l.experts ? fmt::format("{}x{}x{}", l.experts, v.n, v.k) : fmt::format("{}x{}", v.n, v.k)},
+                      {"shape", matrix_text(l.experts, v.n, v.k)},
                       {"n", v.n},
                       {"k", v.k},
                       {"experts", l.experts},
@@ -254,7 +253,7 @@ struct Inspect {
       return;
     }
     Status problem;
-    const Checkpoint checkpoint = Checkpoint::open_partial(input.path, input.open_options(), problem);
+    const Checkpoint checkpoint = Checkpoint::open_partial(input.path, input.open, problem);
     if (!problem.ok() && checkpoint.tensors().empty() && format != Format::json) {  // nothing could be read: no table
       exit = fail(problem);
       return;
@@ -270,7 +269,7 @@ void add_inspect(CLI::App& app, int& exit) {
   auto state = std::make_shared<Inspect>(exit);
   add_input(*command, state->input, false);
   add_format(*command, state->format);
-  command->add_flag("--values", state->values, "Also read and scan every value (NaN, huge scales, zero points, g_idx)");
+  command->add_flag("--values", state->values, "Also read and check every value (NaN, huge scales, zero points, g_idx)");
   command->footer("Example: swordfish inspect Llama-3-8B-GPTQ --values --format json");
   command->callback([state] { state->run(); });
 }

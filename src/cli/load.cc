@@ -2,21 +2,16 @@
 #include "swordfish/load.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <charconv>
-#include <csignal>
-#include <cstdio>
 
-#include "cli/loading.h"
+#include "cli/common.h"
+#include "cli/interrupt.h"
 #include "load/resident.h"
 
 namespace swordfish::cli {
 namespace {
-
-std::atomic<bool> interrupted{false};
-void interrupt(int) { interrupted = true; }
 
 // "r/R"
 struct RankText {
@@ -30,44 +25,26 @@ bool parse(const std::string& text, RankText& out) {
   return ranks.ec == std::errc() && ranks.ptr == end && out.rank >= 0 && out.rank < out.ranks;
 }
 
-// A bar on stderr, when that is a terminal, with the rate of each stage.
-class Bar {
- public:
-  explicit Bar(const char* label) : label_(label), terminal_(isatty(STDERR_FILENO) == 1) {}
-  void update(const LoadProgress& now) {
-    if (!terminal_ || now.total == 0) return;
-    shown_ = true;
-    const double seconds = std::max(now.seconds, 1e-9), share = static_cast<double>(now.packed) / static_cast<double>(now.total);
-    fmt::print(stderr, "\r{} [{:<40}] {:3.0f} %  read {:.2f} GB/s, packed {:.2f} GB/s\033[K", label_,
-               std::string(static_cast<std::size_t>(40 * share), '#'), 100 * share, static_cast<double>(now.read) / 1e9 / seconds,
-               static_cast<double>(now.packed) / 1e9 / seconds);
-    std::fflush(stderr);
-  }
-  void clear() {
-    if (shown_) fmt::print(stderr, "\r\033[K");
-    shown_ = false;
-  }
-
- private:
-  const char* label_;
-  const bool terminal_;
-  bool shown_ = false;
-};
+// The rate of each stage so far, for the progress bar.
+std::string rates(const LoadProgress& now) {
+  const double seconds = std::max(now.seconds, 1e-9);
+  return fmt::format("  read {:.2f} GB/s, packed {:.2f} GB/s", static_cast<double>(now.read) / 1e9 / seconds,
+                     static_cast<double>(now.packed) / 1e9 / seconds);
+}
 
 struct Load {
   explicit Load(int& exit_code) : exit(exit_code) {}
 
   InputOptions input;
-  std::string layout{name(Layout::mma64_1)}, rank = "0/1", device = "cpu";
+  std::string rank = "0/1", device = "cpu";
   bool no_direct = false, no_uring = false, checksum = false;
   LoadOptions options;
   Format format = Format::table;
   int& exit;
 
   void run() {
-    options.open = input.open_options();
+    options.open = input.open;
     options.layers = input.layers;
-    options.layout = layout == name(Layout::mma64_1) ? Layout::mma64_1 : Layout::sm1xx_blockscaled_1;
     options.direct = !no_direct;
     options.uring = !no_uring;
     const Result<Device> parsed_device = parse_device(device);
@@ -80,10 +57,10 @@ struct Load {
     parse(rank, parsed);
     options.rank = parsed.rank;
     options.ranks = parsed.ranks;
-    Bar bar{options.raw ? "reading" : "loading"};
+    Progress bar(options.raw ? "reading" : "loading");
     options.user = &bar;
     options.progress = [](const LoadProgress& now, void* user) {
-      static_cast<Bar*>(user)->update(now);
+      static_cast<Progress*>(user)->update(now.packed, now.total, rates(now));
       return !FirstInterrupt::happened();
     };
     const FirstInterrupt guard;
@@ -169,17 +146,6 @@ struct Load {
 
 }  // namespace
 
-FirstInterrupt::FirstInterrupt() {
-  interrupted = false;
-  struct sigaction ours = {};
-  ours.sa_handler = interrupt;
-  ours.sa_flags = SA_RESETHAND;
-  sigemptyset(&ours.sa_mask);
-  sigaction(SIGINT, &ours, &before_);
-}
-FirstInterrupt::~FirstInterrupt() { sigaction(SIGINT, &before_, nullptr); }
-bool FirstInterrupt::happened() { return interrupted; }
-
 void add_load(CLI::App& app, int& exit) {
   CLI::App* command =
       app.add_subcommand("load", "Load a checkpoint as packed weights at the speed of the disk, and say where the time went");
@@ -187,9 +153,7 @@ void add_load(CLI::App& app, int& exit) {
   add_input(*command, s->input, true);
   add_format(*command, s->format);
   command->add_option("--device", s->device, "Where the packed weights go: cpu, cuda or cuda:N")->capture_default_str();
-  command->add_option("--layout", s->layout, "mma64/1 or sm1xx-blockscaled/1, as for pack")
-      ->check(CLI::IsMember({std::string(name(Layout::mma64_1)), std::string(name(Layout::sm1xx_blockscaled_1))}))
-      ->capture_default_str();
+  add_layout(*command, s->options.layout, "Layout to pack into; see pack --help");
   command->add_flag("--fuse", s->options.fuse, "Pack q|k|v and gate|up as one weight each");
   command->add_option("--rank", s->rank, "r/R: only what rank r of R tensor-parallel ranks holds; from 0")
       ->check([](const std::string& text) {
@@ -206,9 +170,7 @@ void add_load(CLI::App& app, int& exit) {
       ->transform(CLI::AsSizeValue(false))
       ->default_str("256 MiB");
   command->add_option("--depth", s->options.depth, "Reads in flight")->check(CLI::Range(1, 4096))->capture_default_str();
-  command->add_option("--threads", s->options.threads, "That pack; 0: all cores")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
+  add_threads(*command, s->options.threads);
   command->add_flag("--no-direct", s->no_direct, "Read through the page cache instead of O_DIRECT");
   command->add_flag("--no-uring", s->no_uring, "Read with threads instead of io_uring");
   command->footer("Example: swordfish load Mixtral-8x7B-NVFP4 --rank 0/2 --whole-experts");

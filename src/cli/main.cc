@@ -7,7 +7,6 @@
 #include <system_error>
 
 #include "cli/common.h"
-#include "cli/loading.h"
 
 namespace {
 

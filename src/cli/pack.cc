@@ -12,19 +12,18 @@ struct Pack {
   explicit Pack(int& exit_code) : exit(exit_code) {}
 
   InputOptions input;
-  std::string out, layout{name(Layout::mma64_1)};
+  std::string out;
   PackOptions options;
   Format format = Format::table;
   int& exit;
 
   void run() {
-    Result<Source> source = Source::open(input.path, input.open_options());
+    Result<Source> source = Source::open(input.path, input.open);
     if (!source.ok()) {
       exit = fail(source.status());
       return;
     }
     options.layers = input.layers;
-    options.layout = layout == name(Layout::mma64_1) ? Layout::mma64_1 : Layout::sm1xx_blockscaled_1;
     if (source->layers().empty()) {
       exit = fail({Code::unavailable, "nothing in " + input.path + " can be packed: it holds no quantized layer"});
       return;
@@ -75,14 +74,11 @@ void add_pack(CLI::App& app, int& exit) {
       "Checkpoint folder, .safetensors or .gguf file, or a packed file to convert to another layout");
   add_format(*command, s->format);
   command->add_option("-o,--out", s->out, "The file to write; it appears whole or not at all")->required();
-  command
-      ->add_option("--layout", s->layout,
-                   "mma64/1, which every kernel of the family reads, or sm1xx-blockscaled/1: FP4 layers only, for block-scaled MMA")
-      ->check(CLI::IsMember({std::string(name(Layout::mma64_1)), std::string(name(Layout::sm1xx_blockscaled_1))}))
-      ->capture_default_str();
+  add_layout(*command, s->options.layout,
+             "mma64/1 is read by every W4A16 kernel; sm1xx-blockscaled/1 holds FP4 layers only, for block-scaled MMA (W4A4)");
   command->add_flag("--fuse", s->options.fuse, "Pack q|k|v and gate|up as one weight each");
   command->add_flag("--force", s->options.force, "Replace an existing file");
-  command->add_option("--threads", s->options.threads, "0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();
+  add_threads(*command, s->options.threads);
   command->footer("Example: swordfish pack Llama-3-8B-GPTQ -o llama.safetensors --fuse");
   command->callback([s] { s->run(); });
 }

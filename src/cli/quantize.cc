@@ -79,7 +79,7 @@ void add_quantize(CLI::App& app, int& exit) {
   command->add_option("--layers", s->options.layers, "Only modules whose path contains a match of this regular expression (PCRE2)")
       ->check(pattern_validator());
   command->add_flag("--force", s->options.force, "Replace an earlier result");
-  command->add_option("--threads", s->options.threads, "0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();
+  add_threads(*command, s->options.threads);
   add_format(*command, s->format);
   command->footer("Example: swordfish quantize Llama-3-8B -o Llama-3-8B-int4 --scheme int4 --group 128");
   const CLI::Option* scale_type = command->get_option("--scale-type");

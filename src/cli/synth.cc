@@ -3,7 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "cli/loading.h"
+#include "cli/common.h"
+#include "cli/interrupt.h"
 
 namespace swordfish::cli {
 namespace {

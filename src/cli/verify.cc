@@ -32,7 +32,7 @@ bool same_plane(const Plane& a, const Plane& b, std::int64_t n, std::int64_t row
   return true;
 }
 
-// "" when the packed weight gives back every code, scale, zero, offset, scale row and global; else what differs first.
+// Empty when the packed weight gives back every code, scale, zero, offset, scale row and global; else the first difference.
 std::string round_trip_difference(const QuantTensor& source, const QuantTensor& back) {
   if (source.n != back.n || source.k != back.k || source.code != back.code || source.rows != back.rows)
     return "shape or type differs";
@@ -43,7 +43,7 @@ std::string round_trip_difference(const QuantTensor& source, const QuantTensor& 
   if (!same_plane(source.offsets, back.offsets, source.n, source.rows)) return "offsets differ";
   for (std::int64_t k = 0; k < source.k; ++k)
     if (source.row(k) != back.row(k)) return fmt::format("scale row of k={} differs", k);
-  const std::int64_t chunk = 4096;
+  const std::int64_t chunk = 4096;  // columns compared at a time
   std::vector<std::uint8_t> a(static_cast<std::size_t>(64 * chunk)), b(a.size());
   for (std::int64_t n0 = 0; n0 < source.n; n0 += 64)
     for (std::int64_t k0 = 0; k0 < source.k; k0 += chunk) {
@@ -58,11 +58,12 @@ std::string round_trip_difference(const QuantTensor& source, const QuantTensor& 
   return "";
 }
 
-// ref[m*n + i] = Σ_k x[m,k]·w[i,k] and magnitude[...] = Σ_k |x[m,k]|·r[i,k] in fp64, where r bounds what kernels add up (see
-// plan/error_bound.h); rows of w are shared out over the pool.
+// The exact product [m, n] in fp64, and what its error bound needs (plan/error_bound.h).
 struct Reference {
-  std::vector<double> y, magnitude;
-  std::vector<double> weights, sum_x;  // Σ_k |x·w| of each element and Σ_k |x| of each row of x, for weight_rounding
+  std::vector<double> y;          // Σ_k x[m,k]·w[n,k]
+  std::vector<double> magnitude;  // Σ_k |x[m,k]|·added_magnitude[n,k]
+  std::vector<double> weights;    // Σ_k |x[m,k]·w[n,k]|, for weight_rounding; only where asked for
+  std::vector<double> sum_x;      // [m] Σ_k |x[m,k]|
 };
 
 double dot(const double* a, const double* b, std::int64_t k) {
@@ -105,8 +106,57 @@ Reference multiply(ThreadPool& pool, const QuantTensor& tensor, const std::vecto
   return out;
 }
 
-double to_double(DType type, std::uint16_t bits16) { return type == DType::bf16 ? bf16_to_f32(bits16) : f16_to_f32(bits16); }
-std::uint16_t from_float(DType type, float v) { return type == DType::bf16 ? f32_to_bf16(v) : f32_to_f16(v); }
+// A product held against the reference, element by element.
+struct Comparison {
+  bool ok = true;                // every element is within its bound
+  double relative_error = 0;     // Frobenius norm of the error over that of the reference
+  double error_over_bound = 0;   // of the worst element
+  std::int64_t overflowed = 0;   // elements that are infinite because the exact value is beyond the range of the type
+};
+
+// y[m, n], row stride ldy, of a 16-bit type.
+Comparison compare(const std::vector<std::uint16_t>& y, std::int64_t ldy, DType type, const QuantTensor& tensor,
+                   const Reference& reference, const std::vector<float>* bias, std::int64_t m, bool rounds_weights) {
+  // From here on a value rounds to infinity: half a unit in the last place above the largest finite one.
+  const double overflow = type == DType::bf16 ? 0x1.ffp127 : 65520.0;
+  Comparison out;
+  double error2 = 0, norm2 = 0;
+  for (std::int64_t mm = 0; mm < m; ++mm)
+    for (std::int64_t n = 0; n < tensor.n; ++n) {
+      const std::size_t at = static_cast<std::size_t>(mm * tensor.n + n);
+      const double b = bias ? static_cast<double>((*bias)[static_cast<std::size_t>(n)]) : 0;
+      const double expected = reference.y[at] + b;
+      const double got = half_to_f32(type, y[static_cast<std::size_t>(mm * ldy + n)]);
+      const double rounding =
+          rounds_weights ? weight_rounding(type, reference.weights[at], reference.sum_x[static_cast<std::size_t>(mm)], tensor.global)
+                         : 0;
+      const double bound = error_bound(type, expected, reference.magnitude[at] + std::abs(b), tensor.k, rounding);
+      if (std::isinf(got) && std::signbit(got) == std::signbit(expected) && std::abs(expected) + bound >= overflow) {
+        ++out.overflowed;
+        continue;
+      }
+      const double error = std::abs(got - expected);
+      if (!(error <= bound)) out.ok = false;  // NaN fails
+      const double ratio = bound > 0 ? error / bound : (error == 0 ? 0.0 : std::numeric_limits<double>::infinity());
+      out.error_over_bound = std::max(out.error_over_bound, ratio);
+      error2 += error * error;
+      norm2 += expected * expected;
+    }
+  out.relative_error = norm2 > 0 ? std::sqrt(error2 / norm2) : std::sqrt(error2);
+  return out;
+}
+
+// The shortest of three calls, in seconds.
+template <class Call>
+Result<double> best_of_three(Call call) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const auto start = std::chrono::steady_clock::now();
+    SF_TRY(call());
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
 
 struct Verify {
   explicit Verify(int& exit_code) : exit(exit_code) {}
@@ -114,7 +164,8 @@ struct Verify {
   InputOptions input;
   Format format = Format::table;
   std::vector<std::int64_t> ms{1, 16, 64};
-  std::string activation = "bf16", device = "cpu", kernel;
+  DType activation = DType::bf16;
+  std::string device = "cpu", kernel;
   int threads = 0;
   std::uint64_t seed = 0;
   int& exit;
@@ -123,7 +174,7 @@ struct Verify {
   std::unique_ptr<ThreadPool> pool;
   Device where;
 
-  // The product three times, into poisoned y and with a poisoned workspace; gives the best time in seconds.
+  // The product three times, into a poisoned y and with a poisoned workspace; returns the best time in seconds.
   Result<double> run_on_cpu(const Problem& problem, const Plan& chosen, const std::vector<std::uint16_t>& x,
                             const std::vector<float>* bias, std::vector<std::uint16_t>& y, std::int64_t ldy) const {
     Buffer workspace(std::max<std::size_t>(chosen.workspace, 64));
@@ -131,16 +182,10 @@ struct Verify {
     SF_TRY(workspace_init(chosen, where, workspace.data(), workspace.size()));
     const RunArgs args{x.data(),         problem.weight->k, y.data(), ldy, bias ? bias->data() : nullptr,
                        workspace.data(), workspace.size(),  nullptr};
-    double best = std::numeric_limits<double>::infinity();
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      const auto start = std::chrono::steady_clock::now();
-      SF_TRY(swordfish::run(*context, problem, chosen, args));
-      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-    return best;
+    return best_of_three([&] { return swordfish::run(*context, problem, chosen, args); });
   }
 
-  // The same on a GPU; the time has a launch and a wait in it.
+  // The same on a GPU; the time includes a launch and the wait for it.
   Result<double> run_on_gpu(const PackedWeight& packed, Problem problem, const Plan& chosen, const std::vector<std::uint16_t>& x,
                             const std::vector<float>* bias, std::vector<std::uint16_t>& y, std::int64_t ldy) const {
     SF_ASSIGN(const DeviceWeight weight, DeviceWeight::upload(packed, where));
@@ -158,13 +203,10 @@ struct Verify {
     const RunArgs args{gpu_x.data(),     packed.view.k,    gpu_y.data(), ldy, static_cast<const float*>(gpu_bias.data()),
                        workspace.data(), workspace.size(), nullptr};
     SF_TRY(synchronize(where));
-    double best = std::numeric_limits<double>::infinity();
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      const auto start = std::chrono::steady_clock::now();
-      SF_TRY(swordfish::run(*context, problem, chosen, args));
-      SF_TRY(synchronize(where));
-      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
+    SF_ASSIGN(const double best, best_of_three([&]() -> Status {
+                SF_TRY(swordfish::run(*context, problem, chosen, args));
+                return synchronize(where);
+              }));
     SF_TRY(copy(where, y.data(), gpu_y.data(), y.size() * 2));
     return best;
   }
@@ -172,53 +214,26 @@ struct Verify {
   // One product checked against the reference; fills `check` and returns whether it is within the bound.
   Result<bool> check_product(const PackedWeight& packed, const QuantTensor& tensor, const std::vector<std::uint16_t>& x,
                              const Reference& reference, const std::vector<float>* bias, std::int64_t m, Json& check) const {
-    const DType type = activation == "bf16" ? DType::bf16 : DType::f16;
-    const Problem problem{&packed.view, m, type, type, bias != nullptr, where, context->threads()};
+    const Problem problem{&packed.view, m, activation, activation, bias != nullptr, where, context->threads()};
     SF_ASSIGN(const Plan chosen, plan(problem, {kernel, -1}));
     const std::int64_t ldy = tensor.n + 8;
     std::vector<std::uint16_t> y(static_cast<std::size_t>(m * ldy), 0x7fff);  // NaN in both types
-    double best = 0;
+    double seconds = 0;
     if (where.kind == Device::Kind::cuda) {
-      SF_ASSIGN(best, run_on_gpu(packed, problem, chosen, x, bias, y, ldy));
+      SF_ASSIGN(seconds, run_on_gpu(packed, problem, chosen, x, bias, y, ldy));
     } else {
-      SF_ASSIGN(best, run_on_cpu(problem, chosen, x, bias, y, ldy));
+      SF_ASSIGN(seconds, run_on_cpu(problem, chosen, x, bias, y, ldy));
     }
-    // From here on a value rounds to infinity: half a unit in the last place above the largest finite one.
-    const double overflow = type == DType::bf16 ? 0x1.ffp127 : 65520.0;
-    std::int64_t overflowed = 0;
-    double error2 = 0, norm2 = 0, worst = 0;
-    bool ok = true;
-    for (std::int64_t mm = 0; mm < m; ++mm)
-      for (std::int64_t n = 0; n < tensor.n; ++n) {
-        const std::size_t at = static_cast<std::size_t>(mm * tensor.n + n);
-        const double b = bias ? static_cast<double>((*bias)[static_cast<std::size_t>(n)]) : 0;
-        const double expected = reference.y[at] + b;
-        const double got = to_double(type, y[static_cast<std::size_t>(mm * ldy + n)]);
-        const double rounding =
-            chosen.rounds_weights
-                ? weight_rounding(type, reference.weights[at], reference.sum_x[static_cast<std::size_t>(mm)], tensor.global)
-                : 0;
-        const double bound = error_bound(type, expected, reference.magnitude[at] + std::abs(b), tensor.k, rounding);
-        if (std::isinf(got) && std::signbit(got) == std::signbit(expected) && std::abs(expected) + bound >= overflow) {
-          ++overflowed;
-          continue;
-        }
-        const double error = std::abs(got - expected);
-        if (!(error <= bound)) ok = false;  // NaN fails
-        worst = std::max(worst, bound > 0 ? error / bound : (error == 0 ? 0.0 : std::numeric_limits<double>::infinity()));
-        error2 += error * error;
-        norm2 += expected * expected;
-      }
-    const double relative = norm2 > 0 ? std::sqrt(error2 / norm2) : std::sqrt(error2);
+    const Comparison found = compare(y, ldy, activation, tensor, reference, bias, m, chosen.rounds_weights);
     check = {{"m", m},
              {"kernel", chosen.kernel_name},
-             {"relative_error", relative},
-             {"error_over_bound", worst},
-             {"gb_per_second", static_cast<double>(packed.bytes()) / best / 1e9},
-             {"seconds", best},
-             {"overflowed", overflowed},
-             {"ok", ok}};
-    return ok;
+             {"relative_error", found.relative_error},
+             {"error_over_bound", found.error_over_bound},
+             {"gb_per_second", static_cast<double>(packed.bytes()) / seconds / 1e9},
+             {"seconds", seconds},
+             {"overflowed", found.overflowed},
+             {"ok", found.ok}};
+    return found.ok;
   }
 
   // One matrix: round trip, then every M.
@@ -230,15 +245,14 @@ struct Verify {
     if (!difference.empty()) result["difference"] = difference;
     bool ok = difference.empty();
 
-    const DType type = activation == "bf16" ? DType::bf16 : DType::f16;
     const std::int64_t most = *std::max_element(ms.begin(), ms.end());
     std::mt19937_64 random(seed ^ (stream * 0x9e3779b97f4a7c15u));
     std::normal_distribution<float> normal;
     std::vector<std::uint16_t> x(static_cast<std::size_t>(most * tensor.k));
     std::vector<double> exact(x.size());
     for (std::size_t i = 0; i < x.size(); ++i) {
-      x[i] = from_float(type, normal(random));
-      exact[i] = to_double(type, x[i]);
+      x[i] = f32_to_half(activation, normal(random));
+      exact[i] = half_to_f32(activation, x[i]);
     }
     const Reference reference = multiply(*pool, tensor, exact, most, where.kind == Device::Kind::cuda);
     double relative = 0, over = 0;
@@ -265,8 +279,7 @@ struct Verify {
              {"n", layer.n},
              {"k", layer.k},
              {"experts", layer.experts},
-             {"shape",
-              layer.experts ? fmt::format("{}x{}x{}", layer.experts, layer.n, layer.k) : fmt::format("{}x{}", layer.n, layer.k)},
+             {"shape", matrix_text(layer.experts, layer.n, layer.k)},
              {"round_trip", true},
              {"relative_error", 0.0},
              {"error_over_bound", 0.0},
@@ -314,7 +327,7 @@ struct Verify {
   Status run() {
     SF_ASSIGN(where, parse_device(device));
     if (where.kind == Device::Kind::cuda) SF_TRY(usable_gpu(where).status());
-    SF_ASSIGN(const Source source, Source::open(input.path, input.open_options()));
+    SF_ASSIGN(const Source source, Source::open(input.path, input.open));
     SF_ASSIGN(const auto layers, select_layers(source, input.layers));
     context = std::make_unique<Context>(threads);
     pool = std::make_unique<ThreadPool>(threads);
@@ -346,7 +359,7 @@ struct Verify {
                           {"worst_relative_error", relative},
                           {"worst_error_over_bound", over},
                           {"m", ms},
-                          {"activation", activation},
+                          {"activation", activation_name(activation)},
                           {"seed", seed}}}};
     print(format, document, "layers",
           {{"name", "layer", true},
@@ -363,9 +376,9 @@ struct Verify {
     if (format == Format::table)
       fmt::print(
           "\n{} layers verified, {} failed; worst relative error {:.2e}, at most {:.2f} of the bound (M = {}, {}, seed {})\n",
-          layers.size(), failed, relative, over, fmt::join(ms, ", "), activation, seed);
+          layers.size(), failed, relative, over, fmt::join(ms, ", "), activation_name(activation), seed);
     if (format == Format::table && overflowed > 0)
-      fmt::print("{} products are beyond the range of {} and are rightly infinite\n", overflowed, activation);
+      fmt::print("{} products are beyond the range of {} and are rightly infinite\n", overflowed, activation_name(activation));
     exit = failed ? kCheckFailed : kDone;
     return {};
   }
@@ -379,17 +392,12 @@ void add_verify(CLI::App& app, int& exit) {
   auto s = std::make_shared<Verify>(exit);
   add_input(*command, s->input, true);
   add_format(*command, s->format);
-  command->add_option("--m", s->ms, "Rows of x, several by commas")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--act", s->activation, "Activations: bf16 or fp16")
-      ->check(CLI::IsMember({"bf16", "fp16"}))
-      ->capture_default_str();
+  add_rows(*command, s->ms, 1, 1 << 20);
+  add_activation(*command, s->activation);
   command->add_option("--device", s->device, "cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--kernel", s->kernel, "Force a kernel of the table (see `explain --list`)");
-  command->add_option("--threads", s->threads, "0: all cores")->check(CLI::Range(0, 4096))->capture_default_str();
-  command->add_option("--seed", s->seed, "Of the random activations; 0: fresh ones")->capture_default_str();
+  add_threads(*command, s->threads);
+  command->add_option("--seed", s->seed, "Seed of the random activations; 0: a fresh one")->capture_default_str();
   command->footer("Example: swordfish verify Mixtral-NVFP4 --m 1,16,64 --layers 'experts\\.0\\.' --format json");
   command->callback([s] {
     if (const Status status = s->run(); !status.ok()) s->exit = fail(status);

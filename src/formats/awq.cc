@@ -8,7 +8,6 @@
 // w[n,k] = scales[k/g][n] · (q[n,k] - zero[k/g][n]). qzeros may be absent only when zero_point is false; then every zero is 8.
 #include <algorithm>
 #include <limits>
-#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -16,9 +15,9 @@
 #include "base/try.h"
 #include "formats/config.h"
 #include "formats/format.h"
-#include "formats/fp4.h"
 #include "formats/fused.h"
 #include "formats/gptq_rules.h"
+#include "formats/tensors.h"
 #include "formats/word_codes.h"
 
 namespace swordfish {
@@ -98,6 +97,21 @@ Result<bool> needs_zeros(const Config& config) {
   return sym && !sym->value;
 }
 
+// AWQ has no g_idx (formats.md 3.2). Some writers leave one behind, mostly all zeros; it is not read, and one that means something
+// would say that the file is another format's.
+void warn_about_g_idx(const Container& container, const std::vector<std::string>& modules, std::vector<Warning>& warnings) {
+  const Tensor* first = nullptr;
+  std::size_t count = 0;
+  for (const std::string& module : modules) {
+    const Tensor* g_idx = container.find(module + ".g_idx");
+    if (!g_idx) continue;
+    if (count++ == 0) first = g_idx;
+  }
+  if (count == 0) return;
+  warnings.push_back(fmt::format("{}, {}: AWQ has no g_idx: {} ignored", container.path_of(*first), printable(first->name),
+                                 count == 1 ? "the tensor is" : fmt::format("it and {} more such tensors are", count - 1)));
+}
+
 struct AwqReader {
   FormatContext& context;
   const Container& container;
@@ -151,17 +165,8 @@ struct AwqReader {
       SF_TRY(require_type(container, *qzeros, {DType::i32}));
       SF_TRY(require_shape(container, *qzeros, {groups, info.n / 8}, fmt::format("[{}, N / 8]", rows)));
     }
-    const Tensor* bias = container.find(module + ".bias");
-    if (bias) {
-      SF_TRY(require_type(container, *bias, {DType::f16, DType::bf16, DType::f32}));
-      SF_TRY(require_shape(container, *bias, {info.n}, "[N]"));
-      info.bias = bias->name;
-    }
-    for (const Tensor* tensor : {qweight, qzeros, scales, bias}) {
-      if (!tensor) continue;
-      info.tensors.push_back(tensor->name);
-      info.bytes += tensor->bytes;
-    }
+    SF_TRY(find_bias(container, module + ".bias", info));
+    list_tensors(container, {qweight, qzeros, scales}, info);
     AwqLoader loader{context.container, info, *qweight, *scales, qzeros ? std::optional<Tensor>(*qzeros) : std::nullopt,
                      !zeros_needed};
     return FormatLayer{std::move(info), std::move(loader)};
@@ -180,12 +185,8 @@ Status open_awq(FormatContext& context) {
   SF_ASSIGN(const bool zeros_needed, needs_zeros(config));
   const AwqReader reader{context, container, rules, excluded, zeros_needed};
 
-  std::vector<std::string> modules;
-  std::unordered_set<std::string_view> seen;
-  for (const Tensor& tensor : container.tensors) {
-    const std::string_view module = before_suffix(tensor.name, kAwqLeaves);
-    if (!module.empty() && seen.insert(module).second) modules.emplace_back(module);
-  }
+  const std::vector<std::string> modules = modules_with(container, kAwqLeaves);
+  warn_about_g_idx(container, modules, context.warnings);
   SF_TRY(add_layers(context, modules.size(), [&](std::size_t i) { return reader.layer(modules[i]); }));
   return rules.check_plain(container, modules,
                            [&](std::string_view module) { return substring_match(excluded, module) != SubstringMatch::none; });

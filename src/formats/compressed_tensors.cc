@@ -31,6 +31,7 @@
 #include "formats/ct_scheme.h"
 #include "formats/fp4.h"
 #include "formats/fused.h"
+#include "formats/tensors.h"
 
 namespace swordfish {
 namespace {
@@ -99,12 +100,7 @@ struct CtReader {
       return malformed("{}: module '{}': K = {} is not a multiple of group_size {}", container.path_of(*any(module)),
                        printable(module), info.k, info.group_size);
     }
-    if (const Tensor* bias = optional(module, ".bias")) {
-      SF_TRY(require_type(container, *bias, {DType::f16, DType::bf16, DType::f32}));
-      SF_TRY(require_shape(container, *bias, with_experts(info, {info.n}), "[N]"));
-      info.bias = bias->name;
-    }
-    return {};
+    return find_bias(container, module + ".bias", info);
   }
   const Tensor* any(const std::string& module) const {
     const Tensor* packed = optional(module, ".weight_packed");
@@ -219,11 +215,7 @@ struct CtReader {
       }
       layer.g_idx = *g_idx;
     }
-    for (const Tensor* tensor : {&weight, &scales, zeros, shape, g_idx, info.bias.empty() ? nullptr : container.find(info.bias)}) {
-      if (!tensor) continue;
-      info.tensors.push_back(tensor->name);
-      info.bytes += tensor->bytes;
-    }
+    list_tensors(container, {&weight, &scales, zeros, shape, g_idx}, info);
     layer.container = context.container;
     layer.info = info;
     layer.scheme = scheme;
@@ -293,14 +285,9 @@ struct CtReader {
 Status open_compressed_tensors(FormatContext& context) {
   SF_ASSIGN(const CtConfig rules, CtConfig::read(*context.config));
   const CtReader reader{context, *context.container, rules};
-  std::vector<std::string> modules;
-  std::unordered_set<std::string_view> seen;
-  for (const Tensor& tensor : context.container->tensors) {
-    const std::string_view module = before_suffix(tensor.name, kMarkers);
-    if (!module.empty() && seen.insert(module).second) modules.emplace_back(module);
-  }
+  const std::vector<std::string> modules = modules_with(*context.container, kMarkers);
   SF_TRY(add_layers(context, modules.size(), [&](std::size_t i) { return reader.layer(modules[i]); }));
-  return reader.check_plain(seen);
+  return reader.check_plain({modules.begin(), modules.end()});
 }
 
 }  // namespace swordfish

@@ -19,8 +19,6 @@ namespace {
 
 using simdjson::dom::element;
 
-constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{64} << 20;
-
 // One stated fact: under which key it stands and its value in a comparable form.
 struct Fact {
   std::string where;
@@ -29,35 +27,13 @@ struct Fact {
 };
 using Facts = std::map<std::string, Fact, std::less<>>;
 
-// Python's json module writes NaN, Infinity and -Infinity, which are no JSON, for floats that no reader here needs
-// ("time_step_limit": [0.0, Infinity] of Mamba layers). Each becomes an empty array of the same length: offsets in messages stay
-// right, and a key that is needed is refused for its type.
-void replace_non_finite(std::string& text) {
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (quoted && text[i] == '\\') {
-      ++i;
-    } else if (text[i] == '"') {
-      quoted = !quoted;
-    } else if (!quoted) {
-      for (const std::string_view word : {"NaN", "Infinity", "-Infinity"}) {
-        if (std::string_view(text).substr(i, word.size()) == word)
-          text.replace(i, word.size(), "[" + std::string(word.size() - 2, ' ') + "]");
-      }
-    }
-  }
-}
-
 Result<std::shared_ptr<const Json>> read_json(const std::string& path) {
-  SF_ASSIGN(std::string text, io::read_text(path, kMaxConfigBytes));
-  replace_non_finite(text);
-  SF_ASSIGN(Json json, Json::parse(text, path));
-  if (!json.root().is_object()) return malformed("{}: expected a JSON object, found {}", path, json_kind(json.root()));
-  SF_TRY(check_no_duplicate_keys(json.root(), path));
+  SF_ASSIGN(const std::string text, io::read_text(path, kMaxConfigBytes));
+  SF_ASSIGN(Json json, parse_config(text, path));
   return std::make_shared<const Json>(std::move(json));
 }
 
-Status state(Facts& facts, std::string_view name, const Config::Source& source, std::string_view key, std::string value) {
+Status record(Facts& facts, std::string_view name, const Config::Source& source, std::string_view key, std::string value) {
   Fact fact{where(source), std::string(key), std::move(value)};
   const auto [found, is_new] = facts.try_emplace(std::string(name), fact);
   if (is_new || found->second.value == fact.value) return {};
@@ -66,25 +42,25 @@ Status state(Facts& facts, std::string_view name, const Config::Source& source, 
                    fact.where, fact.key, fact.value);
 }
 
-Status state_ints(Facts& facts, std::string_view name, const Config::Source& source, std::initializer_list<std::string_view> keys) {
+Status record_ints(Facts& facts, std::string_view name, const Config::Source& source, std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) {
     SF_ASSIGN(const std::optional<std::int64_t> value, get_int(source.object, key, where(source)));
-    if (value) SF_TRY(state(facts, name, source, key, std::to_string(*value)));
+    if (value) SF_TRY(record(facts, name, source, key, std::to_string(*value)));
   }
   return {};
 }
 
-Status state_strings(Facts& facts, std::string_view name, const Config::Source& source,
+Status record_strings(Facts& facts, std::string_view name, const Config::Source& source,
                      std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) {
     SF_ASSIGN(const std::optional<std::string_view> value, get_string(source.object, key, where(source)));
-    if (value) SF_TRY(state(facts, name, source, key, fmt::format("\"{}\"", ascii_lower(*value))));
+    if (value) SF_TRY(record(facts, name, source, key, fmt::format("\"{}\"", ascii_lower(*value))));
   }
   return {};
 }
 
 // ModelOpt's flattened form states the block size inside each config group; one number when all groups agree.
-Status state_modelopt_groups(Facts& facts, const Config::Source& source) {
+Status record_modelopt_groups(Facts& facts, const Config::Source& source) {
   SF_ASSIGN(const std::optional<element> groups, get_object(source.object, "config_groups", where(source)));
   if (!groups) return {};
   std::optional<std::int64_t> size;
@@ -98,25 +74,25 @@ Status state_modelopt_groups(Facts& facts, const Config::Source& source) {
     size = value;
   }
   if (!size) return {};
-  return state(facts, "group_size", source, "config_groups.*.weights.group_size", std::to_string(*size));
+  return record(facts, "group_size", source, "config_groups.*.weights.group_size", std::to_string(*size));
 }
 
 Status compare(const Config& config) {
   Facts facts;
   for (const Config::Source& source : config.sources) {
-    SF_TRY(state_ints(facts, "bits", source, {"bits", "w_bit", "wbits"}));
-    SF_TRY(state_ints(facts, "group_size", source, {"group_size", "q_group_size"}));
+    SF_TRY(record_ints(facts, "bits", source, {"bits", "w_bit", "wbits"}));
+    SF_TRY(record_ints(facts, "group_size", source, {"group_size", "q_group_size"}));
     for (const std::string_view key : {"sym", "zero_point"}) {
       SF_ASSIGN(const std::optional<bool> value, get_bool(source.object, key, where(source)));
-      if (value) SF_TRY(state(facts, key, source, key, *value ? "true" : "false"));
+      if (value) SF_TRY(record(facts, key, source, key, *value ? "true" : "false"));
     }
-    SF_TRY(state_strings(facts, "format", source, {"checkpoint_format", "format"}));
-    SF_TRY(state_strings(facts, "packing_format", source, {"packing_format"}));
-    SF_TRY(state_strings(facts, "quant_algo", source, {"quant_algo"}));
-    if (config.method == "awq") SF_TRY(state_strings(facts, "format", source, {"version"}));
-    if (config.method.starts_with("modelopt")) SF_TRY(state_modelopt_groups(facts, source));
+    SF_TRY(record_strings(facts, "format", source, {"checkpoint_format", "format"}));
+    SF_TRY(record_strings(facts, "packing_format", source, {"packing_format"}));
+    SF_TRY(record_strings(facts, "quant_algo", source, {"quant_algo"}));
+    if (config.method == "awq") SF_TRY(record_strings(facts, "format", source, {"version"}));
+    if (config.method.starts_with("modelopt")) SF_TRY(record_modelopt_groups(facts, source));
     SF_ASSIGN(const std::optional<element> dynamic, get_value(source.object, "dynamic", where(source)));
-    if (dynamic && dynamic->is_object()) SF_TRY(state(facts, "dynamic", source, "dynamic", simdjson::minify(*dynamic)));
+    if (dynamic && dynamic->is_object()) SF_TRY(record(facts, "dynamic", source, "dynamic", simdjson::minify(*dynamic)));
   }
   return {};
 }
@@ -141,7 +117,7 @@ Result<std::string> find_method(const Config& config) {
       if (!value) continue;
       std::string lower = ascii_lower(*value);
       if (method.empty()) method = lower;
-      SF_TRY(state(facts, "method", source, key, lower.starts_with("modelopt") ? "modelopt" : std::move(lower)));
+      SF_TRY(record(facts, "method", source, key, lower.starts_with("modelopt") ? "modelopt" : std::move(lower)));
       stated = true;
     }
     if (stated) continue;
@@ -149,7 +125,7 @@ Result<std::string> find_method(const Config& config) {
     if (implied.empty()) continue;
     if (method.empty()) method = implied;
     if (method == "auto-round" && implied != "modelopt") continue;  // it exports in the forms of GPTQ and AWQ
-    SF_TRY(state(facts, "method", source, "quant_method (implied)", std::move(implied)));
+    SF_TRY(record(facts, "method", source, "quant_method (implied)", std::move(implied)));
   }
   if (!method.empty()) return method;
   const Config::Source& first = config.sources.front();
@@ -203,6 +179,17 @@ Result<std::optional<ConfigValue<T>>> first_value(const Config& config, std::ini
 }
 
 }  // namespace
+
+Result<Json> parse_config(std::string_view text, const std::string& path) {
+  // No reader needs the floats that are not finite ("time_step_limit": [0.0, Infinity] of Mamba layers). Each becomes an empty array
+  // of the same length: offsets in messages stay right, and a key that is needed is refused for its type.
+  const std::string plain =
+      replace_non_finite(text, [](std::string_view word) { return "[" + std::string(word.size() - 2, ' ') + "]"; });
+  SF_ASSIGN(Json json, Json::parse(plain, path));
+  if (!json.root().is_object()) return malformed("{}: expected a JSON object, found {}", path, json_kind(json.root()));
+  SF_TRY(check_no_duplicate_keys(json.root(), path));
+  return json;
+}
 
 std::string where(const Config::Source& source) {
   return source.key.empty() ? source.file : fmt::format("{}: {}", source.file, source.key);

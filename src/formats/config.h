@@ -19,6 +19,12 @@ struct ConfigValue {
   std::string where;
 };
 
+inline constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{64} << 20;
+
+// The text of a configuration file: an object without duplicate keys. NaN and infinities, as Python writes them, are accepted; they
+// count as empty arrays.
+Result<Json> parse_config(std::string_view text, const std::string& path);
+
 // How messages name a source: its file, and the key inside it unless it is the whole file.
 std::string where(const Config::Source& source);
 

@@ -1,7 +1,7 @@
 // What a format reader is: a function that looks at a container and its configuration and returns layers that can be loaded.
 //
 // Adding a format: one file in this folder with an open_*() function, one row in the dispatch of src/checkpoint/checkpoint.cc, its
-// test under tests/formats and its page in docs/formats.
+// test under tests/formats and its row in docs/formats.md.
 #pragma once
 
 #include <cstdint>

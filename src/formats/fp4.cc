@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "formats/tensors.h"
 #include "quant/nibble_rows.h"
 
 namespace swordfish {
@@ -65,49 +66,10 @@ FormatLayer fp4_layer(std::shared_ptr<const Container> container, Fp4Matrix matr
   info.zero = ZeroKind::constant;
   info.scale_type = matrix.scale_type;
   info.has_global = matrix.global != nullptr;
-  for (const Tensor* tensor : {matrix.codes, matrix.scales, matrix.global}) {
-    if (tensor == nullptr) continue;
-    info.tensors.push_back(tensor->name);
-    info.bytes += tensor->bytes;
-  }
-  if (const Tensor* bias = info.bias.empty() ? nullptr : container->find(info.bias)) {
-    info.tensors.push_back(bias->name);
-    info.bytes += bias->bytes;
-  }
+  list_tensors(*container, {matrix.codes, matrix.scales, matrix.global}, info);
   Fp4Loader loader{std::move(container), info.name,     info.n,        info.k,           info.experts,      info.group_size,
                    matrix.codes,         matrix.scales, matrix.global, matrix.global_op, matrix.scale_type, matrix.transposed};
   return {std::move(info), std::move(loader)};
-}
-
-Result<const Tensor*> require_tensor(const Container& container, std::string_view module, const std::string& name,
-                                     std::initializer_list<std::string> leaves) {
-  if (const Tensor* tensor = container.find(name)) return tensor;
-  std::string found, file;
-  for (const std::string& leaf : leaves) {
-    const Tensor* tensor = container.find(leaf);
-    if (tensor == nullptr) continue;
-    found += (found.empty() ? "" : ", ") + printable(leaf);
-    file = container.path_of(*tensor);
-  }
-  return malformed("{}: missing tensor '{}' of quantized module '{}'; found: {}", file, printable(name), printable(module),
-                   found.empty() ? "none of its tensors" : found);
-}
-
-Status require_type(const Container& container, const Tensor& tensor, std::initializer_list<DType> expected) {
-  std::string list;
-  for (const DType type : expected) {
-    if (tensor.dtype == type) return {};
-    list += (list.empty() ? "" : " or ") + std::string(name(type));
-  }
-  return malformed("{}: tensor '{}': wrong dtype: expected {}, found {}", container.path_of(tensor), printable(tensor.name), list,
-                   name(tensor.dtype));
-}
-
-Status require_shape(const Container& container, const Tensor& tensor, const std::vector<std::int64_t>& expected,
-                     std::string_view formula) {
-  if (tensor.shape == expected) return {};
-  return malformed("{}: tensor '{}': wrong shape: expected {} = {}, found {}", container.path_of(tensor), printable(tensor.name),
-                   formula, shape_text(expected), shape_text(tensor.shape));
 }
 
 }  // namespace swordfish

@@ -1,13 +1,8 @@
 // One FP4 matrix (or stack of expert matrices) of a safetensors file: e2m1 codes, block scales and perhaps a global, as ModelOpt,
-// compressed-tensors, gpt-oss and DeepSeek store them (formats.md 5, 6); and the checks of their tensors.
+// compressed-tensors, gpt-oss and DeepSeek store them (formats.md 5, 6).
 #pragma once
 
-#include <cstdint>
-#include <initializer_list>
 #include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
 
 #include "checkpoint/container.h"
 #include "formats/format.h"
@@ -25,14 +20,5 @@ struct Fp4Matrix {
 };
 // The layer that reads it; shapes and types must have been checked. The tensors are those of `container`.
 FormatLayer fp4_layer(std::shared_ptr<const Container> container, Fp4Matrix matrix);
-
-// Row 32: the tensor `name` of `module`, or an error that says which of `leaves` (full names) were found.
-Result<const Tensor*> require_tensor(const Container& container, std::string_view module, const std::string& name,
-                                     std::initializer_list<std::string> leaves);
-// Row 34.
-Status require_type(const Container& container, const Tensor& tensor, std::initializer_list<DType> expected);
-// Row 35; `formula` says where the numbers come from: "[N, K/16]".
-Status require_shape(const Container& container, const Tensor& tensor, const std::vector<std::int64_t>& expected,
-                     std::string_view formula);
 
 }  // namespace swordfish

@@ -25,6 +25,7 @@
 #include "formats/format.h"
 #include "formats/gguf_codes.h"
 #include "formats/gguf_names.h"
+#include "formats/tensors.h"
 #include "quant/numeric.h"
 
 namespace swordfish {
@@ -201,20 +202,13 @@ Status add_layer(FormatContext& context, const Tensor& tensor, const BlockRule& 
   info.group_size = rule.group;
   info.zero = rule.offsets ? ZeroKind::offsets : ZeroKind::constant;
   info.scale_type = rule.scale_type;
-  info.tensors.push_back(tensor.name);
-  info.bytes = tensor.bytes;
   const Tensor* global = nullptr;
   if (rule.type == GgufBlock::nvfp4) {
     SF_ASSIGN(global, find_global(container, info.name, info.experts));
   }
-  const Tensor* bias = container.find(info.name + ".bias");
-  for (const Tensor* extra : {global, bias}) {
-    if (extra == nullptr) continue;
-    info.tensors.push_back(extra->name);
-    info.bytes += extra->bytes;
-  }
+  if (const Tensor* bias = container.find(info.name + ".bias")) info.bias = bias->name;
+  list_tensors(container, {&tensor, global}, info);
   info.has_global = global != nullptr;
-  if (bias != nullptr) info.bias = bias->name;
   GgufLoader loader{
       context.container,  info, tensor, global ? std::optional<Tensor>(*global) : std::nullopt, rule, type.block_bytes,
       type.block_elements};

@@ -6,6 +6,7 @@
 #include "formats/gguf_names.h"
 
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,7 +51,8 @@ std::optional<std::int64_t> integer(const Container& container, const std::strin
   if (const auto* value = std::get_if<std::uint64_t>(&found->second)) return static_cast<std::int64_t>(*value);
   if (const auto* value = std::get_if<GgufArray>(&found->second);
       value && layer < static_cast<std::int64_t>(value->numbers.size())) {
-    return static_cast<std::int64_t>(value->numbers[static_cast<std::size_t>(layer)]);
+    const double number = value->numbers[static_cast<std::size_t>(layer)];
+    if (number >= 0 && number <= std::numeric_limits<std::int32_t>::max()) return static_cast<std::int64_t>(number);
   }
   return std::nullopt;
 }

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -19,9 +18,9 @@
 #include "base/try.h"
 #include "formats/config.h"
 #include "formats/format.h"
-#include "formats/fp4.h"
 #include "formats/gptq_rules.h"
 #include "formats/gptq_zeros.h"
+#include "formats/tensors.h"
 #include "formats/word_codes.h"
 #include "quant/numeric.h"
 
@@ -184,8 +183,8 @@ struct GptqReader {
     SF_TRY(require_shape(container, scales, {groups, info.n}, fmt::format("[{}, N]", rows)));
     SF_TRY(require_shape(container, qzeros, {groups, (info.n + per_word - 1) / per_word},
                          fmt::format("[{}, ceil(N / {})]", rows, per_word)));
-    for (const Tensor* tensor : {&qweight, &qzeros, &scales, g_idx}) add_tensor(info, tensor);
-    SF_TRY(add_bias(info));
+    SF_TRY(find_bias(container, module + ".bias", info));
+    list_tensors(container, {&qweight, &qzeros, &scales, g_idx}, info);
     GptqZeroRule zeros = zero_rule;
     zeros.sym = params.sym;
     GptqLoader loader{context.container,
@@ -197,22 +196,6 @@ struct GptqReader {
                       scales,
                       g_idx ? std::optional<Tensor>(*g_idx) : std::nullopt};
     return FormatLayer{std::move(info), std::move(loader)};
-  }
-
-  static void add_tensor(LayerInfo& info, const Tensor* tensor) {
-    if (!tensor) return;
-    info.tensors.push_back(tensor->name);
-    info.bytes += tensor->bytes;
-  }
-
-  Status add_bias(LayerInfo& info) const {
-    const Tensor* bias = container.find(info.name + ".bias");
-    if (!bias) return {};
-    SF_TRY(require_type(container, *bias, {DType::f16, DType::bf16, DType::f32}));
-    SF_TRY(require_shape(container, *bias, {info.n}, "[N]"));
-    info.bias = bias->name;
-    add_tensor(info, bias);
-    return {};
   }
 
   Result<std::int64_t> find_k(const std::string& module, const GptqParams& params, const Tensor& qweight,
@@ -255,12 +238,7 @@ Status open_gptq(FormatContext& context) {
   SF_ASSIGN(const bool word_wise, is_word_wise(config));
   const GptqReader reader{context, container, rules, {version, word_wise, std::nullopt, context.options.gptq_v1_zeros}};
 
-  std::vector<std::string> modules;
-  std::unordered_set<std::string_view> seen;
-  for (const Tensor& tensor : container.tensors) {
-    const std::string_view module = before_suffix(tensor.name, kGptqLeaves);
-    if (!module.empty() && seen.insert(module).second) modules.emplace_back(module);
-  }
+  const std::vector<std::string> modules = modules_with(container, kGptqLeaves);
   SF_TRY(add_layers(context, modules.size(), [&](std::size_t i) { return reader.layer(modules[i]); }));
   return rules.check_plain(container, modules, [](std::string_view) { return false; });
 }

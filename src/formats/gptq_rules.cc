@@ -15,7 +15,7 @@ namespace {
 
 using simdjson::dom::element;
 
-// Rows 24 and 25; `whose` is empty for the model, else " (module pattern '...')".
+// Rows 24 and 25.
 Status check_params(const GptqParams& params, const std::vector<std::int64_t>& bits) {
   if (std::find(bits.begin(), bits.end(), params.bits) == bits.end()) {
     return unsupported("{}: bits {} is not supported; supported: {}", params.source, params.bits, fmt::join(bits, ", "));

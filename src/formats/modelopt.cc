@@ -30,6 +30,7 @@
 #include "formats/fp4.h"
 #include "formats/fused.h"
 #include "formats/patterns.h"
+#include "formats/tensors.h"
 
 namespace swordfish {
 namespace {

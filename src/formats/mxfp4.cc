@@ -9,13 +9,16 @@
 //
 // Rows of gate_up_proj (mlp1) stay interleaved, as they are stored: row 2i is gate i, row 2i+1 is up i.
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "formats/fp4.h"
 #include "formats/fused.h"
+#include "formats/tensors.h"
 
 namespace swordfish {
 namespace {
@@ -53,26 +56,24 @@ Result<FormatLayer> gptoss_layer(const FormatContext& context, const std::string
 }
 
 Status open_gptoss(FormatContext& context) {
-  Status first;
+  struct Stack {
+    std::string stem;
+    char separator;
+  };
+  std::vector<Stack> stacks;
   std::set<std::string, std::less<>> seen;
   for (const Tensor& tensor : context.container->tensors) {
     std::string stem = tensor.name;
     const char separator = stem.ends_with(".blocks") || stem.ends_with(".scales") ? '.' : '_';
     if (!strip_suffix(stem, std::string(1, separator) + "blocks") && !strip_suffix(stem, std::string(1, separator) + "scales"))
       continue;
-    if (!seen.insert(stem).second) continue;
-    Result<FormatLayer> layer = gptoss_layer(context, stem, separator);
-    if (layer.ok()) {
-      context.layers.push_back(std::move(layer).value());
-    } else if (first.ok()) {
-      first = layer.status();
-    }
+    if (seen.insert(stem).second) stacks.push_back({std::move(stem), separator});
   }
-  if (!first.ok()) return first;
-  if (seen.empty()) {
+  if (stacks.empty()) {
     return malformed("{}: quant_method mxfp4, but no tensor named *_blocks or *_scales", context.config->folder);
   }
-  return {};
+  return add_layers(context, stacks.size(),
+                    [&](std::size_t i) { return gptoss_layer(context, stacks[i].stem, stacks[i].separator); });
 }
 
 Result<FormatLayer> deepseek_layer(const FormatContext& context, const std::string& module) {
@@ -113,7 +114,7 @@ Status open_deepseek(FormatContext& context) {
   if (!ascii_iequals(expert_type, "fp4")) {
     return unsupported("{}: quant_method fp8 with expert_dtype '{}'; supported: fp4", config.model->what(), printable(expert_type));
   }
-  Status first;
+  std::vector<std::string> modules;
   std::set<std::string, std::less<>> seen;
   for (const Tensor& tensor : context.container->tensors) {
     std::string module = tensor.name;
@@ -125,19 +126,12 @@ Status open_deepseek(FormatContext& context) {
     if (!expert_place(module) || (tensor.dtype != DType::i8 && tensor.dtype != DType::f8_e8m0)) continue;
     // An expert in FP8 has e8m0 scales too.
     if (const Tensor* weight = context.container->find(module + ".weight"); weight && weight->dtype == DType::f8_e4m3) continue;
-    if (!seen.insert(module).second) continue;
-    Result<FormatLayer> layer = deepseek_layer(context, module);
-    if (layer.ok()) {
-      context.layers.push_back(std::move(layer).value());
-    } else if (first.ok()) {
-      first = layer.status();
-    }
+    if (seen.insert(module).second) modules.push_back(std::move(module));
   }
-  if (!first.ok()) return first;
-  if (seen.empty()) {
+  if (modules.empty()) {
     return unsupported("{}: quant_method fp8 without FP4 experts; FP8 weights are not supported", config.folder);
   }
-  return {};
+  return add_layers(context, modules.size(), [&](std::size_t i) { return deepseek_layer(context, modules[i]); });
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace swordfish {
 namespace {
@@ -64,7 +65,7 @@ struct Pattern::Compiled {
 Result<Pattern> Pattern::compile(std::string_view text, std::string where) {
   if (text.size() > kMaxPatternLength) {
     return unsupported("{}: a pattern of {} bytes, the limit is {}: \"{}...\"", where, text.size(), kMaxPatternLength,
-                       text.substr(0, 40));
+                       printable(text.substr(0, 40)));
   }
   CompileContext context(pcre2_compile_context_create(nullptr));
   auto compiled = std::make_shared<Compiled>();
@@ -76,7 +77,7 @@ Result<Pattern> Pattern::compile(std::string_view text, std::string where) {
   compiled->code.reset(pcre2_compile(sptr(text), text.size(), PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get()));
   if (!compiled->code) {
     if (error == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
-    return malformed("{}: the pattern \"{}\" is not a valid regex: {} at offset {}", where, text, pcre2_message(error), offset);
+    return malformed("{}: the pattern \"{}\" is not a valid regex: {} at offset {}", where, printable(text), pcre2_message(error), offset);
   }
   pcre2_set_match_limit(compiled->limits.get(), kMatchLimit);
   pcre2_set_depth_limit(compiled->limits.get(), kDepthLimit);
@@ -99,7 +100,8 @@ Result<bool> Pattern::run(std::string_view subject, unsigned options) const {
   if (found >= 0) return true;
   if (found == PCRE2_ERROR_NOMATCH) return false;
   if (found == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
-  return unsupported("{}: the regex \"{}\" cannot be matched against \"{}\": {}", where_, text_, subject, pcre2_message(found));
+  return unsupported("{}: the regex \"{}\" cannot be matched against \"{}\": {}", where_, printable(text_), printable(subject),
+                     pcre2_message(found));
 }
 
 bool glob_match(std::string_view glob, std::string_view text) {

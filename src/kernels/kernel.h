@@ -10,7 +10,6 @@ namespace swordfish {
 
 class ThreadPool;
 
-// What run() was given besides the problem, checked: pointers are set and aligned to their elements, strides and sizes hold.
 struct Kernel {
   KernelInfo info;
   Device::Kind device;
@@ -18,9 +17,10 @@ struct Kernel {
   // `parts`.
   std::string (*can_run)(const Problem&);
   // Fills everything but `kernel` and `kernel_name`. A pure function of the problem (threads included), so that launch can lay out
-  // its workspace again. Called only where can_run is empty.
+  // its workspace again. Called only where can_run returned an empty string.
   Plan (*plan)(const Problem&);
-  // Called with m ≥ 1 and arguments that check_run has passed. Allocates nothing.
+  // Called by run() with m ≥ 1 once it has checked the arguments: pointers are set and aligned to their elements, strides and the
+  // workspace's size hold. Allocates nothing.
   Status (*launch)(Context&, const Problem&, const Plan&, const RunArgs&);
   // Prepares a workspace once; null where a kernel needs nothing prepared.
   Status (*init)(const Plan&, Device, void* workspace, void* stream);

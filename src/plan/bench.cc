@@ -1,11 +1,10 @@
-// Timing: copies of a weight take turns so that each is cold, percentiles of single calls, and the machine's own rates.
+// Timing on the CPU: copies of a weight take turns so that each is cold; percentiles of single calls; and the machine's own rates.
 #include "swordfish/bench.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -13,10 +12,12 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/try.h"
+#include "device/measure.h"
 #include "kernels/cpu/machine.h"
 #include "kernels/kernel.h"
 #include "pack/packed_weight.h"
 #include "plan/bench_gpu.h"
+#include "plan/bench_sample.h"
 #include "quant/numeric.h"
 
 namespace swordfish {
@@ -49,11 +50,6 @@ PackedWeight copy(const PackedWeight& from) {
   to.name = from.name;
   bind(to);
   return to;
-}
-
-// The value at quantile q of sorted times.
-double quantile(const std::vector<double>& sorted, double q) {
-  return sorted[static_cast<std::size_t>(std::lround(q * static_cast<double>(sorted.size() - 1)))];
 }
 
 }  // namespace
@@ -107,6 +103,56 @@ MachineRates measure_machine(Context& context) {
   return rates;
 }
 
+namespace {
+
+// Times one planned call; the weight and its copies take turns.
+Result<BenchPoint> time_on_cpu(Context& context, const PackedWeight& weight, const std::vector<PackedWeight>& copies, Problem problem,
+                               const Plan& chosen, double seconds) {
+  const PackedView& v = weight.view;
+  const std::vector<std::uint16_t> x = random_x(problem.x_type, problem.m * v.k);
+  Buffer y(static_cast<std::size_t>(problem.m) * static_cast<std::size_t>(v.n) * static_cast<std::size_t>(bits(problem.y_type)) / 8);
+  Buffer workspace(chosen.workspace);
+  RunArgs args;
+  args.x = x.data();
+  args.ldx = v.k;
+  args.y = y.data();
+  args.ldy = v.n;
+  args.workspace = workspace.data();
+  args.workspace_size = workspace.size();
+  SF_TRY(workspace_init(chosen, problem.device, args.workspace, args.workspace_size));
+
+  constexpr std::size_t kWarmUp = 2, kLeast = 10;
+  std::vector<double> times;
+  const auto begin = Clock::now();
+  for (std::size_t i = 0; i < kWarmUp + kLeast || seconds_since(begin) < seconds; ++i) {
+    const std::size_t turn = i % (copies.size() + 1);
+    problem.weight = turn == 0 ? &v : &copies[turn - 1].view;
+    const auto start = Clock::now();
+    SF_TRY(run(context, problem, chosen, args));
+    if (i >= kWarmUp) times.push_back(seconds_since(start));
+  }
+  std::sort(times.begin(), times.end());
+  BenchPoint point;
+  point.m = problem.m;
+  point.n = v.n;
+  point.k = v.k;
+  point.kernel = chosen.kernel_name;
+  point.threads = context.threads();
+  point.runs = static_cast<std::int64_t>(times.size());
+  point.median = quantile(times, 0.5);
+  point.p05 = quantile(times, 0.05);
+  point.p95 = quantile(times, 0.95);
+  point.weight_bytes = weight.bytes();
+
+  problem.weight = &v;
+  std::memset(y.data(), 0xff, y.size());
+  SF_TRY(run(context, problem, chosen, args));
+  SF_TRY(check_sample(weight, problem, chosen, x, y.data(), point));
+  return point;
+}
+
+}  // namespace
+
 Result<std::vector<BenchPoint>> bench(Context& context, const PackedWeight& weight, const BenchOptions& options) {
   std::vector<std::pair<Problem, Plan>> calls;  // all are planned before anything takes time
   for (const std::int64_t m : options.ms) {
@@ -129,47 +175,8 @@ Result<std::vector<BenchPoint>> bench(Context& context, const PackedWeight& weig
   for (std::uint64_t have = one; have < cold; have += one) copies.push_back(copy(weight));
 
   std::vector<BenchPoint> points;
-  for (auto& [problem, chosen] : calls) {
-    const std::int64_t m = problem.m;
-    const PackedView& v = weight.view;
-    const std::vector<std::uint16_t> x = random_x(options.x_type, m * v.k);
-    Buffer y(static_cast<std::size_t>(m) * static_cast<std::size_t>(v.n) * static_cast<std::size_t>(bits(options.y_type)) / 8);
-    Buffer workspace(chosen.workspace);
-    RunArgs args;
-    args.x = x.data();
-    args.ldx = v.k;
-    args.y = y.data();
-    args.ldy = v.n;
-    args.workspace = workspace.data();
-    args.workspace_size = workspace.size();
-    SF_TRY(workspace_init(chosen, problem.device, args.workspace, args.workspace_size));
-
-    constexpr std::size_t kWarmUp = 2, kLeast = 10;
-    std::vector<double> times;
-    const auto begin = Clock::now();
-    for (std::size_t i = 0; i < kWarmUp + kLeast || seconds_since(begin) < options.seconds; ++i) {
-      const std::size_t turn = i % (copies.size() + 1);
-      problem.weight = turn == 0 ? &weight.view : &copies[turn - 1].view;
-      const auto start = Clock::now();
-      SF_TRY(run(context, problem, chosen, args));
-      if (i >= kWarmUp) times.push_back(seconds_since(start));
-    }
-    std::sort(times.begin(), times.end());
-    BenchPoint point;
-    point.m = m;
-    point.n = v.n;
-    point.k = v.k;
-    point.kernel = chosen.kernel_name;
-    point.threads = context.threads();
-    point.runs = static_cast<std::int64_t>(times.size());
-    point.median = quantile(times, 0.5);
-    point.p05 = quantile(times, 0.05);
-    point.p95 = quantile(times, 0.95);
-    point.weight_bytes = weight.bytes();
-    problem.weight = &weight.view;
-    std::memset(y.data(), 0xff, y.size());
-    SF_TRY(run(context, problem, chosen, args));
-    SF_TRY(check_sample(weight, problem, chosen, x, y.data(), point));
+  for (const auto& [problem, chosen] : calls) {
+    SF_ASSIGN(const BenchPoint point, time_on_cpu(context, weight, copies, problem, chosen, options.seconds));
     points.push_back(point);
   }
   return points;

@@ -1,4 +1,4 @@
-// Choosing a kernel, saying why, and checking what a caller hands to it.
+// Chooses a kernel and says why, and checks what a caller hands to it.
 #include <charconv>
 #include <cstdint>
 
@@ -8,6 +8,7 @@
 #include "base/try.h"
 #include "device/device.h"
 #include "kernels/kernel.h"
+#include "pack/packed_format.h"
 
 namespace swordfish {
 namespace {
@@ -18,7 +19,7 @@ std::int64_t element_bytes(DType type) { return bits(type) / 8; }
 
 bool is_output(DType t) { return t == DType::bf16 || t == DType::f16 || t == DType::f32; }
 
-// The fields of a weight that every kernel relies on. Pointers are not looked at.
+// The fields of a weight that every kernel relies on. No pointer is followed.
 Status check_shape(const PackedView& w) {
   if (w.n <= 0 || w.k <= 0 || w.n_blocks <= 0 || w.k_blocks <= 0 || w.rows <= 0)
     return invalid_argument("the packed weight has n = {}, k = {}, {} x {} blocks, {} scale rows: all must be positive", w.n, w.k,
@@ -38,7 +39,6 @@ Status check_shape(const PackedView& w) {
 
 Status check_parts(const PackedView& w) {
   if (!w.parts || w.n_parts <= 0) return invalid_argument("the packed weight has no part table");
-  const std::int64_t block_rows = w.layout == Layout::mma64_1 ? 64 : 128;
   std::int64_t n = 0, block = 0;
   for (std::int64_t i = 0; i < w.n_parts; ++i) {
     const PackedPart& part = w.parts[i];
@@ -48,7 +48,7 @@ Status check_parts(const PackedView& w) {
           "in 1..{}",
           i, part.name, part.n0, part.n, part.block0, n, block, w.n - n);
     n += part.n;
-    block += (part.n + block_rows - 1) / block_rows;
+    block += ceil_div(part.n, block_rows(w.layout));
   }
   if (n != w.n || block != w.n_blocks)
     return invalid_argument("the parts of the packed weight have {} rows in {} blocks; it has {} in {}", n, block, w.n, w.n_blocks);
@@ -201,7 +201,7 @@ std::vector<Explanation> explain(const Problem& problem, const PlanOptions& opti
 Status workspace_init(const Plan& plan, Device device, void* workspace, std::size_t size, void* stream) {
   SF_ASSIGN(const Kernel* kernel, kernel_of(plan));
   if (kernel->device != device.kind)
-    return unavailable("the plan is for kernel {} and cannot be prepared on {}", plan.kernel_name, to_string(device));
+    return unavailable("the plan is for kernel {}: its workspace cannot be prepared on {}", kernel->info.name, to_string(device));
   SF_TRY(check_workspace(plan, workspace, size, device.kind));
   return kernel->init ? kernel->init(plan, device, workspace, stream) : Status();
 }

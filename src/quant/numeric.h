@@ -41,6 +41,10 @@ inline std::uint16_t f32_to_f16(float f) {
   return static_cast<std::uint16_t>(sign | ((a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13));
 }
 
+// Of a 16-bit type, bf16 or f16.
+inline float half_to_f32(DType type, std::uint16_t h) { return type == DType::bf16 ? bf16_to_f32(h) : f16_to_f32(h); }
+inline std::uint16_t f32_to_half(DType type, float f) { return type == DType::bf16 ? f32_to_bf16(f) : f32_to_f16(f); }
+
 // e4m3 "fn": 0x7f and 0xff are NaN, no infinity, largest 448.
 inline float e4m3_to_f32(std::uint8_t b) {
   const int exponent = (b >> 3) & 15, mantissa = b & 7;
@@ -61,6 +65,18 @@ inline float e8m0_to_f32(std::uint8_t b) {
 }
 
 inline constexpr float kE2m1[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+
+// The code of a value v ≥ 0, to nearest, ties to even. e4m3: 448 where v is larger. e2m1: 6 where v is larger.
+inline std::uint8_t round_to_e4m3(double v) {
+  if (v >= 448) return 0x7e;
+  const int exponent = v < 0x1p-6 ? -6 : std::ilogb(v);  // steps are 2^-9 below 2^-6, then an eighth of the power of two
+  const auto steps = static_cast<int>(std::lrint(std::ldexp(v, 3 - exponent)));  // exact but for the rounding asked for
+  // From 8 steps on the number is normal: its leading bit carries into the lowest bit of the exponent field.
+  return static_cast<std::uint8_t>(((exponent + 6) << 3) + steps);
+}
+inline std::uint8_t round_to_e2m1(double v) {
+  return static_cast<std::uint8_t>((v > 0.25) + (v >= 0.75) + (v > 1.25) + (v >= 1.75) + (v > 2.5) + (v >= 3.5) + (v > 5));
+}
 
 template <class T>
 T load_unaligned(const void* p) {

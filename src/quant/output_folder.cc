@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "io/atomic_file.h"
 #include "io/file.h"
 #include "io/temporary_names.h"
 
@@ -89,6 +90,12 @@ void OutputFolder::forget() {
   for (const std::string& name : files_) io::forget_temporary(name);
   io::forget_temporary(temporary_);
   temporary_.clear();
+}
+
+Status OutputFolder::write_text(std::string_view name, std::string_view text) const {
+  SF_ASSIGN(const std::unique_ptr<io::AtomicFile> out, io::AtomicFile::create(file(name), false));
+  SF_TRY(out->write(0, text.data(), text.size()));
+  return out->commit();
 }
 
 Status OutputFolder::commit() {

@@ -21,7 +21,8 @@ class OutputFolder {
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
-  std::string file(std::string_view name) const { return temporary_ + "/" + std::string(name); }
+  std::string file(std::string_view name) const { return temporary_ + "/" + std::string(name); }  // its path until commit()
+  Status write_text(std::string_view name, std::string_view text) const;                           // a whole file
   Status commit();
 
  private:

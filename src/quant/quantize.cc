@@ -67,8 +67,8 @@ double store_scale_up(double scale, DType type, std::byte* out) {
     return v;
   }
   const auto near = static_cast<float>(scale);
-  std::uint16_t half = type == DType::f16 ? f32_to_f16(near) : f32_to_bf16(near);
-  const auto value = [type](std::uint16_t h) { return static_cast<double>(type == DType::f16 ? f16_to_f32(h) : bf16_to_f32(h)); };
+  std::uint16_t half = f32_to_half(type, near);
+  const auto value = [type](std::uint16_t h) { return static_cast<double>(half_to_f32(type, h)); };
   if (value(half) < scale) ++half;  // the next one up: positive values are ordered like their bits
   std::memcpy(out, &half, sizeof half);
   return value(half);
@@ -76,19 +76,8 @@ double store_scale_up(double scale, DType type, std::byte* out) {
 
 // Nearest e2m1 code of a value, ties to the even code; −0 becomes 0.
 std::uint8_t e2m1_code(double x) {
-  const double a = std::fabs(x);
-  const int code = (a > 0.25) + (a >= 0.75) + (a > 1.25) + (a >= 1.75) + (a > 2.5) + (a >= 3.5) + (a > 5);
+  const std::uint8_t code = round_to_e2m1(std::fabs(x));
   return static_cast<std::uint8_t>(x < 0 && code != 0 ? code + 8 : code);
-}
-
-// Nearest e4m3 code of a positive value, at least the smallest positive one and at most 448.
-std::uint8_t e4m3_code(double v) {
-  if (v >= 448) return 0x7e;
-  if (v < 0x1p-6) return static_cast<std::uint8_t>(std::max(1.0, round_even(v * 512)));  // subnormal; 8 is the first normal
-  int exponent;
-  const double m = std::frexp(v, &exponent);  // [0.5, 1)
-  // 16·m in [8, 16]: 16 carries into the exponent by itself.
-  return static_cast<std::uint8_t>(((exponent - 1 + 7) << 3) + static_cast<int>(round_even(16 * m)) - 8);
 }
 
 // Codes of `count` (even) weights, two a byte, low nibble first.
@@ -168,7 +157,7 @@ QuantizedMatrix quantize_nvfp4(const DenseMatrix& w, float global, ThreadPool& p
   for_each_row(w, pool, [&](std::int64_t n, const float* row, int) {
     for (std::int64_t b = 0; b < blocks; ++b) {
       const double amax = max_abs(row + b * block, block) / static_cast<double>(global);
-      std::uint8_t code = amax == 0 ? 0x38 : e4m3_code(amax / 6);
+      std::uint8_t code = amax == 0 ? 0x38 : std::max<std::uint8_t>(round_to_e4m3(amax / 6), 1);  // the smallest but 0
       if (amax > 7 * static_cast<double>(e4m3_to_f32(code)) && code < 0x7e) ++code;
       out.scales.as<std::uint8_t>()[n * blocks + b] = code;
       store_e2m1(row + b * block, block, static_cast<double>(e4m3_to_f32(code)) * global,

@@ -2,7 +2,6 @@
 #include "quant/quantize_activation.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "base/error.h"
@@ -13,41 +12,8 @@ namespace swordfish {
 namespace {
 
 float element(DType type, const void* x, std::int64_t i) {
-  const auto h = load_unaligned<std::uint16_t>(static_cast<const std::byte*>(x) + 2 * i);
-  return type == DType::bf16 ? bf16_to_f32(h) : f16_to_f32(h);
+  return half_to_f32(type, load_unaligned<std::uint16_t>(static_cast<const std::byte*>(x) + 2 * i));
 }
-
-// v in [0, 448] to e4m3, nearest even. Steps are 2^-9 below 2^-6, then an eighth of the power of two.
-std::uint8_t to_e4m3(float v) {
-  const int exponent = v < 0x1p-6f ? -6 : std::ilogb(v);
-  const auto steps = static_cast<int>(std::lrint(std::ldexp(v, 3 - exponent)));  // exact but for the rounding asked for
-  // 8 steps or more: a normal number, its leading bit is the exponent field's lowest.
-  return static_cast<std::uint8_t>(((exponent + 6) << 3) + steps);
-}
-
-// v ≥ 0 to the magnitude code of e2m1: how many midpoints lie below it; a midpoint itself goes to the even code.
-std::uint8_t to_e2m1(double v) {
-  constexpr std::array<double, 7> midpoints{0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5};
-  std::uint8_t code = 0;
-  for (std::size_t i = 0; i < midpoints.size(); ++i)
-    if (v > midpoints[i] || (v == midpoints[i] && i % 2 == 1)) code = static_cast<std::uint8_t>(i + 1);
-  return code;
-}
-
-}  // namespace
-
-float activation_global(DType x_type, const void* x, std::int64_t m, std::int64_t k, std::int64_t ldx) {
-  float amax = 0;
-  for (std::int64_t i = 0; i < m; ++i) {
-    for (std::int64_t j = 0; j < k; ++j) {
-      const float v = std::fabs(element(x_type, x, i * ldx + j));
-      if (std::isfinite(v)) amax = std::max(amax, v);
-    }
-  }
-  return std::max(amax / 2688.0f, kSmallestActivationGlobal);
-}
-
-namespace {
 
 struct BlockScale {
   std::uint8_t byte;
@@ -77,7 +43,7 @@ QuantizedActivations quantize_blocks(DType x_type, const void* x, std::int64_t m
       for (std::int64_t j = 0; j < count; ++j) {
         const float v = element(x_type, x, first + j);
         const auto code =
-            static_cast<std::uint8_t>(to_e2m1(std::fabs(static_cast<double>(v)) * scale.r) | (std::signbit(v) ? 8 : 0));
+            static_cast<std::uint8_t>(round_to_e2m1(std::fabs(static_cast<double>(v)) * scale.r) | (std::signbit(v) ? 8 : 0));
         const std::int64_t at = b * block + j;
         out.codes.as<std::uint8_t>()[i * row_bytes + at / 2] |= static_cast<std::uint8_t>(code << 4 * (at % 2));
       }
@@ -95,6 +61,17 @@ Status check_activations(DType x_type, std::int64_t m, std::int64_t k, std::int6
 
 }  // namespace
 
+float activation_global(DType x_type, const void* x, std::int64_t m, std::int64_t k, std::int64_t ldx) {
+  float amax = 0;
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < k; ++j) {
+      const float v = std::fabs(element(x_type, x, i * ldx + j));
+      if (std::isfinite(v)) amax = std::max(amax, v);
+    }
+  }
+  return std::max(amax / 2688.0f, kSmallestActivationGlobal);
+}
+
 Result<QuantizedActivations> quantize_activations(DType x_type, const void* x, std::int64_t m, std::int64_t k, std::int64_t ldx,
                                                   float global) {
   SF_TRY(check_activations(x_type, m, k, ldx));
@@ -103,7 +80,7 @@ Result<QuantizedActivations> quantize_activations(DType x_type, const void* x, s
   const ActivationScale scales = activation_scale(global);
   QuantizedActivations out = quantize_blocks(x_type, x, m, k, ldx, kActivationBlock, [&](float a, bool finite) -> BlockScale {
     if (!finite) return {0x7f, 0};
-    const std::uint8_t byte = to_e4m3(std::min(a * scales.c, 448.0f));
+    const std::uint8_t byte = round_to_e4m3(std::min(a * scales.c, 448.0f));
     return {byte, byte == 0 ? 0 : scales.inv / e4m3_to_f32(byte)};
   });
   out.global = global;

@@ -9,14 +9,15 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/container.h"
+#include "checkpoint/safetensors_writer.h"
+#include "formats/config.h"
 #include "formats/format.h"
 #include "formats/fused.h"
 #include "formats/patterns.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "quant/output_folder.h"
 #include "quant/quantize.h"
 #include "swordfish/quantize.h"
@@ -27,14 +28,13 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::uint64_t kCopyBytes = std::uint64_t{16} << 20;
-constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{64} << 20;
 
 struct Output {
   std::string name;
   DType type = DType::u8;
   std::vector<std::int64_t> shape;
   std::uint64_t bytes = 0;
-  std::uint64_t offset = 0;  // in the data section
+  std::size_t entry = 0;  // its number in the file
 };
 
 // One tensor of the input and what becomes of it.
@@ -51,9 +51,30 @@ bool is_integer(QuantizeScheme scheme) { return scheme == QuantizeScheme::int4 |
 
 int code_bits(QuantizeScheme scheme) { return scheme == QuantizeScheme::int8 ? 8 : 4; }
 
-std::string json_text(const OrderedJson& json, int indent) {
-  return json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
-}
+std::string json_text(const OrderedJson& json) { return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n"; }
+
+// The configuration of the input, kept so that it can be written again with other keys. JSON has no NaN and infinities, but Python
+// writes them: here each is a string that begins with `mark`, which nothing else in the file contains.
+struct ModelConfig {
+  OrderedJson json = OrderedJson::object();
+  std::string mark = "not finite: ";
+
+  void read(const std::string& text) {
+    const auto parse = [&](auto&& replacement) { return OrderedJson::parse(replace_non_finite(text, replacement), nullptr, false); };
+    const std::string others = json_text(parse([](std::string_view) { return "null"; }));
+    while (others.find(mark) != std::string::npos) mark += '#';
+    json = parse([&](std::string_view word) { return '"' + mark + std::string(word) + '"'; });
+  }
+
+  std::string text() const {
+    std::string out = json_text(json);
+    for (std::size_t at = 0; (at = out.find('"' + mark, at)) != std::string::npos;) {
+      const std::size_t word = at + 1 + mark.size(), end = out.find('"', word);
+      out.replace(at, end + 1 - at, out.substr(word, end - word));
+    }
+    return out;
+  }
+};
 
 class Quantizer {
  public:
@@ -71,9 +92,8 @@ class Quantizer {
   Status find_globals();
   Result<Buffer> read_dense(const Tensor& tensor) const;
   Status write_model(const std::string& path);
-  Status copy(const Job& job, io::AtomicFile& file);
-  Status quantize(const Job& job, io::AtomicFile& file);
-  Status write_text(const std::string& path, const std::string& text) const;
+  Status copy(const Job& job, SafetensorsWriter& file);
+  Status quantize(const Job& job, SafetensorsWriter& file);
   OrderedJson quantization_config() const;
   Status report(std::uint64_t bytes);
 
@@ -88,11 +108,11 @@ class Quantizer {
   void* user_;
   ThreadPool pool_;
   Container container_;
-  OrderedJson config_ = OrderedJson::object();  // of the input
+  ModelConfig config_;
   std::vector<Job> jobs_;
   std::vector<Output> outputs_;
   std::vector<std::string> ignored_;  // modules that stay dense
-  std::uint64_t data_start_ = 0, done_bytes_ = 0, total_bytes_ = 0;
+  std::uint64_t done_bytes_ = 0, total_bytes_ = 0;
   QuantizeReport report_;
 };
 
@@ -117,12 +137,10 @@ Status Quantizer::open(const std::string& path) {
       (folder ? std::filesystem::path(path) : std::filesystem::path(path).parent_path()) / "config.json";
   if (!io::exists(config)) return {};
   SF_ASSIGN(const std::string text, io::read_text(config, kMaxConfigBytes));
-  SF_ASSIGN(const Json json, Json::parse(text, config));
-  SF_TRY(check_no_duplicate_keys(json.root(), config.string()));
+  SF_ASSIGN(const Json json, parse_config(text, config.string()));
   SF_ASSIGN(const auto quantized, get_value(json.root(), "quantization_config", config.string()));
   if (quantized) return unsupported("{}: key 'quantization_config' is there: the checkpoint is quantized already", config.string());
-  config_ = OrderedJson::parse(simdjson::minify(json.root()), nullptr, false);
-  if (!config_.is_object()) return malformed("{}: expected a JSON object", config.string());
+  config_.read(text);
   return {};
 }
 
@@ -242,25 +260,25 @@ Status Quantizer::report(std::uint64_t bytes) {
   return {};
 }
 
-Status Quantizer::copy(const Job& job, io::AtomicFile& file) {
-  const std::uint64_t bytes = job.source->bytes, to = data_start_ + outputs_[job.outputs[0]].offset;
+Status Quantizer::copy(const Job& job, SafetensorsWriter& file) {
+  const std::uint64_t bytes = job.source->bytes;
   Buffer chunk(static_cast<std::size_t>(std::min(bytes, kCopyBytes)));
   for (std::uint64_t at = 0; at < bytes; at += kCopyBytes) {
     const auto size = static_cast<std::size_t>(std::min(kCopyBytes, bytes - at));
     SF_TRY(container_.read(*job.source, at, size, chunk.data()));
-    SF_TRY(file.write(to + at, chunk.data(), size));
+    SF_TRY(file.write(outputs_[job.outputs[0]].entry, at, chunk.data(), size));
     SF_TRY(report(size));
   }
   return {};
 }
 
-Status Quantizer::quantize(const Job& job, io::AtomicFile& file) {
+Status Quantizer::quantize(const Job& job, SafetensorsWriter& file) {
   const Tensor& source = *job.source;
   SF_ASSIGN(const Buffer data, read_dense(source));
   const DenseMatrix w{source.dtype, data.data(), source.shape[0], source.shape[1]};
   const auto write = [&](std::size_t part, const void* bytes) {
     const Output& output = outputs_[job.outputs[part]];
-    return file.write(data_start_ + output.offset, bytes, static_cast<std::size_t>(output.bytes));
+    return file.write(output.entry, 0, bytes, static_cast<std::size_t>(output.bytes));
   };
   QuantizedMatrix q;
   switch (options_.scheme) {
@@ -287,31 +305,20 @@ Status Quantizer::quantize(const Job& job, io::AtomicFile& file) {
 }
 
 Status Quantizer::write_model(const std::string& path) {
-  // Widest elements first, so that everything is aligned by nature; the header is padded to 8 bytes.
-  std::vector<std::size_t> order(outputs_.size());
+  std::vector<std::size_t> order(outputs_.size());  // widest elements first, so that everything is aligned
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return bits(outputs_[a].type) > bits(outputs_[b].type); });
-  OrderedJson header = OrderedJson::object();
-  header["__metadata__"] = {{"format", "pt"}};
-  std::uint64_t end = 0;
+  std::vector<SafetensorsWriter::Entry> entries;
   for (const std::size_t i : order) {
     Output& output = outputs_[i];
-    output.offset = end;
-    end += output.bytes;
-    header[output.name] = {{"dtype", name(output.type)}, {"shape", output.shape}, {"data_offsets", {output.offset, end}}};
+    output.entry = entries.size();
+    entries.push_back({output.name, output.type, output.shape});
   }
-  std::string text = json_text(header, -1);
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const std::uint64_t length = text.size();
-  data_start_ = sizeof length + length;
-  report_.written_bytes = data_start_ + end;
-
-  SF_ASSIGN(const std::unique_ptr<io::AtomicFile> file, io::AtomicFile::create(path, false));
-  SF_TRY(file->write(0, &length, sizeof length));
-  SF_TRY(file->write(sizeof length, text.data(), text.size()));
-  for (const Job& job : jobs_) SF_TRY(job.module.empty() ? copy(job, *file) : quantize(job, *file));
-  return file->commit();
+  SF_ASSIGN(SafetensorsWriter file, SafetensorsWriter::create(path, false, entries, {{"format", "pt"}}));
+  report_.written_bytes = file.file_bytes();
+  for (const Job& job : jobs_) SF_TRY(job.module.empty() ? copy(job, file) : quantize(job, file));
+  return file.commit();
 }
 
 OrderedJson Quantizer::quantization_config() const {
@@ -352,12 +359,6 @@ OrderedJson Quantizer::quantization_config() const {
               {"weights", std::move(weights)}}}}}};
 }
 
-Status Quantizer::write_text(const std::string& path, const std::string& text) const {
-  SF_ASSIGN(const std::unique_ptr<io::AtomicFile> file, io::AtomicFile::create(path, false));
-  SF_TRY(file->write(0, text.data(), text.size()));
-  return file->commit();
-}
-
 Result<QuantizeReport> Quantizer::run(const std::string& path, const std::string& out) {
   SF_TRY(check_options());
   SF_TRY(open(path));
@@ -369,14 +370,14 @@ Result<QuantizeReport> Quantizer::run(const std::string& path, const std::string
             OutputFolder::create(out, options_.force, {"model.safetensors", "config.json", "hf_quant_config.json"}));
   if (options_.scheme == QuantizeScheme::nvfp4) SF_TRY(find_globals());
   SF_TRY(write_model(folder->file("model.safetensors")));
-  config_["quantization_config"] = quantization_config();
-  SF_TRY(write_text(folder->file("config.json"), json_text(config_, 2) + "\n"));
+  config_.json["quantization_config"] = quantization_config();
+  SF_TRY(folder->write_text("config.json", config_.text()));
   if (options_.scheme == QuantizeScheme::nvfp4) {
     const OrderedJson facts = {
         {"producer", {{"name", "swordfish"}, {"version", SWORDFISH_VERSION}}},
         {"quantization",
          {{"quant_algo", "W4A16_NVFP4"}, {"kv_cache_quant_algo", nullptr}, {"group_size", 16}, {"exclude_modules", ignored_}}}};
-    SF_TRY(write_text(folder->file("hf_quant_config.json"), json_text(facts, 2) + "\n"));
+    SF_TRY(folder->write_text("hf_quant_config.json", json_text(facts)));
   }
   SF_TRY(folder->commit());
   return report_;

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "checkpoint/safetensors_writer.h"
-#include "io/atomic_file.h"
 #include "quant/numeric.h"
 #include "quant/output_folder.h"
 #include "synth/values.h"
@@ -188,12 +187,7 @@ Json quantization(const SynthOptions& options, const SynthShape& shape) {
   return {};
 }
 
-Status write_json(const std::string& path, const Json& json) {
-  SF_ASSIGN(const auto file, io::AtomicFile::create(path, false));
-  const std::string text = json.dump(2) + "\n";
-  SF_TRY(file->write(0, text.data(), text.size()));
-  return file->commit();
-}
+std::string text_of(const Json& json) { return json.dump(2) + "\n"; }
 
 // The order of the safetensors library: wide types first, then by name.
 bool file_order(const Item& a, const Item& b) {
@@ -266,11 +260,11 @@ Result<SynthReport> synthesize(const std::string& out, const SynthOptions& optio
     SF_TRY(writer.shard(folder->file(name), shards[s]));
   }
   if (shards.size() > 1)
-    SF_TRY(write_json(folder->file("model.safetensors.index.json"),
-                      {{"metadata", {{"total_size", builder.bytes}}}, {"weight_map", map}}));
+    SF_TRY(folder->write_text("model.safetensors.index.json",
+                              text_of({{"metadata", {{"total_size", builder.bytes}}}, {"weight_map", map}})));
   Json config = model_config(report.shape);
   config["quantization_config"] = quantization(options, report.shape);
-  SF_TRY(write_json(folder->file("config.json"), config));
+  SF_TRY(folder->write_text("config.json", text_of(config)));
   SF_TRY(folder->commit());
   report.bytes = builder.bytes;
   report.tensors = static_cast<std::int64_t>(builder.items.size());

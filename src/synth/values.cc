@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -53,20 +52,7 @@ float largest(std::span<const float> values) {
   return std::max(most, 1e-3f);
 }
 
-std::uint8_t e2m1_code(float v) {  // |v| <= 6
-  constexpr std::array<float, 7> bound{0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
-  const float a = std::abs(v);
-  unsigned code = 0;
-  for (const float b : bound) code += a > b;
-  return static_cast<std::uint8_t>(code | (std::signbit(v) ? 8u : 0u));
-}
-
-std::uint8_t e4m3_code(float v) {  // 0 < v <= 448, to the nearest value below
-  const float a = std::clamp(v, 0x1p-9f, 448.0f);
-  if (a < 0x1p-6f) return static_cast<std::uint8_t>(a * 0x1p9f);
-  const std::uint32_t u = std::bit_cast<std::uint32_t>(a);
-  return static_cast<std::uint8_t>(((u >> 20) & 0x7ff) - (120u << 3));
-}
+std::uint8_t e2m1_code(float v) { return static_cast<std::uint8_t>(round_to_e2m1(std::abs(v)) | (std::signbit(v) ? 8u : 0u)); }
 
 }  // namespace
 
@@ -88,7 +74,7 @@ SynthPools::SynthPools(std::uint64_t seed) {
   for (std::size_t b = 0; b < kSmallBytes; ++b) {
     tail.fill(block);
     const float most = largest(block);
-    e4m3[b] = e4m3_code(448 * most / kWidest);
+    e4m3[b] = std::max<std::uint8_t>(round_to_e4m3(448 * most / kWidest), 1);
     for (std::size_t i = 0; i < 8; ++i) {
       const unsigned low = e2m1_code(block[2 * i] * 6 / most), high = e2m1_code(block[2 * i + 1] * 6 / most);
       fp4[8 * b + i] = static_cast<std::uint8_t>(low | high << 4);

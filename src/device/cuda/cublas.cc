@@ -4,6 +4,7 @@
 #include "base/library.h"
 #include "base/try.h"
 #include "device/cuda/runtime.h"
+#include "device/measure.h"
 
 namespace swordfish {
 namespace {

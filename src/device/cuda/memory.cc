@@ -136,7 +136,11 @@ Status check_on_host(std::initializer_list<NamedPointer> pointers) {
   if (!gpus_in_use()) return {};
   for (const NamedPointer& p : pointers) {
     cudaPointerAttributes attributes;
-    if (!p.pointer || cudaPointerGetAttributes(&attributes, p.pointer) != cudaSuccess) continue;
+    if (!p.pointer) continue;
+    if (cudaPointerGetAttributes(&attributes, p.pointer) != cudaSuccess) {
+      cudaGetLastError();  // no later call shall report it
+      continue;
+    }
     if (attributes.type == cudaMemoryTypeDevice)
       return invalid_argument("{} is in memory of cuda:{}; the problem is on the CPU", p.what, attributes.device);
   }

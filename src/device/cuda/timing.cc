@@ -1,11 +1,11 @@
 // Timing by CUDA graphs and events; clocks and power by NVML.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "base/library.h"
 #include "base/try.h"
 #include "device/cuda/runtime.h"
+#include "device/measure.h"
 
 namespace swordfish {
 namespace {
@@ -47,10 +47,6 @@ Result<Graph> capture(const Launch& launch, std::size_t calls, cudaStream_t stre
   cudaGraphDestroy(captured);
   if (made != cudaSuccess) return cuda_failed("instantiating the graph", made);
   return graph;
-}
-
-double quantile(const std::vector<double>& sorted, double q) {
-  return sorted[static_cast<std::size_t>(std::lround(q * static_cast<double>(sorted.size() - 1)))];
 }
 
 }  // namespace

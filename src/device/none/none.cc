@@ -1,6 +1,7 @@
 // The device layer and the launches of a build without CUDA: each says so.
 #include "base/error.h"
 #include "device/device.h"
+#include "device/measure.h"
 #include "kernels/cuda/blockscaled/launch.h"
 #include "kernels/cuda/sm80_mma/decode.h"
 

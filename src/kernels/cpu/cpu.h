@@ -35,8 +35,9 @@ Pieces cut(const PackedView& w);
 // Why neither vector kernel can do a problem, or empty: types, layout, device, and whether this processor has vectors.
 std::string common_can_run(const Problem& p);
 
-// y[m0 … m0+rows, rows of block nb] from fp32 sums in tile order, `sums[row·64 + place]`: adds the `split` partial sums in order
-// (stride `stride` floats), applies the part's global (division where the file divides), adds the bias, rounds once to y's type.
+// y[m0 … m0+rows, rows of block nb] from fp32 sums in tile order, sums[row·row_stride + place]: adds the `split` partial sums in
+// order (split_stride floats apart), applies the part's global (dividing where the file divides), adds the bias, and rounds once to
+// y's type.
 void store_tile(const Problem& p, const RunArgs& args, std::int64_t nb, std::int64_t m0, std::int64_t rows, const float* sums,
                 std::int64_t row_stride, int split, std::int64_t split_stride);
 
@@ -51,5 +52,8 @@ void for_pieces(ThreadPool& pool, std::int64_t slots, std::int64_t pieces, F&& f
 }
 
 constexpr std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// 2·value + 12 of each e2m1 code: non-negative integers, so that vector code can treat fp4 like int4 with a zero point of 12.
+alignas(16) inline constexpr std::uint8_t kDoubledE2m1[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
 }  // namespace swordfish::cpu

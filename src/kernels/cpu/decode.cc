@@ -39,8 +39,7 @@ namespace swordfish::cpu {
 constexpr int kMaxRows = 8;
 constexpr int kRun = 8;  // slices
 // Bytes of codes fetched ahead: the tiles of a run read every other 256 bytes, which hardware prefetchers follow badly. 8 KiB took
-// 20–45 % off the time on Zen 3; 4 and 16 KiB took less. May point past
-// the end: a prefetch cannot fault.
+// 20–45 % off the time on Zen 3; 4 and 16 KiB took less. May point past the end: a prefetch cannot fault.
 constexpr int kPrefetch = 8192;
 constexpr int kSliceFloats = 80;  // of the table of x: 5 numbers × 4 t × 4 copies
 
@@ -149,8 +148,7 @@ HWY_INLINE void MultiplyWords(const std::uint8_t* HWY_RESTRICT codes, const floa
     }
   } else if constexpr (kCode == CodeType::fp4) {
     const hn::Repartition<std::uint8_t, DF> d8;
-    alignas(16) static constexpr std::uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-    const auto table = hn::LoadDup128(d8, kTable);
+    const auto table = hn::LoadDup128(d8, kDoubledE2m1);
     const VU nibbles = hn::Set(du, 0x0f0f0f0fu);
     for (int high = 0; high < 2; ++high) {
       VU w[kG];
@@ -181,7 +179,7 @@ HWY_INLINE void MultiplyWords(const std::uint8_t* HWY_RESTRICT codes, const floa
   }
 }
 
-// The scale row of a run, in tile order; pointers are null where the weight has no such plane.
+// The scale row of a run, in tile order; `zero` and `offset` are filled only where the weight has such a plane.
 struct RunScales {
   alignas(64) float scale[64], zero[64], offset[64];
   float constant_zero;

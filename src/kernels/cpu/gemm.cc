@@ -140,8 +140,7 @@ void DequantizeSlice(const std::uint8_t* HWY_RESTRICT codes, const RowScales& s,
             }
           } else {
             const hn::Repartition<std::uint8_t, DF> d8;
-            alignas(16) static constexpr std::uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-            const auto table = hn::LoadDup128(d8, kTable);
+            const auto table = hn::LoadDup128(d8, kDoubledE2m1);
             const VU nibbles = hn::Set(du, 0x0f0f0f0fu);
             for (int high = 0; high < 2; ++high) {
               VU v =

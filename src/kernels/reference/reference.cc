@@ -36,7 +36,7 @@ void block_row(const Problem& p, const RunArgs& a, const PackedPart& part, std::
   for (std::int64_t k = 0; k < w.packed_k(); ++k) {
     const std::int64_t column = w.gather ? w.gather[k] : k < w.k ? k : -1;
     if (column < 0) continue;
-    const double xv = p.x_type == DType::bf16 ? bf16_to_f32(x[column]) : f16_to_f32(x[column]);
+    const double xv = half_to_f32(p.x_type, x[column]);
     const std::int64_t plane = (nb * w.rows + w.row(k / mma64::slice_k)) * 64;
     const auto* codes = static_cast<const std::uint8_t*>(w.codes) + mma64::block_offset(nb, k / block_k, w.k_blocks);
     for (int i = 0; i < n; ++i) {

@@ -78,8 +78,6 @@ std::vector<double> quantized_x(const Check& check, int block) {
   return x;
 }
 
-double from_bits(DType type, std::uint16_t h) { return type == DType::bf16 ? bf16_to_f32(h) : f16_to_f32(h); }
-
 Result<std::vector<std::uint16_t>> run_check(const Instance& instance, const Check& check, Device device, int sms) {
   SF_ASSIGN(Stream stream, Stream::create(device));
   SF_ASSIGN(DeviceWeight weight, DeviceWeight::upload(check.weight, device, stream.get()));
@@ -138,7 +136,7 @@ Check make_check(const Instance& instance) {
   check.x.resize(static_cast<std::size_t>(kM * kK));
   for (std::size_t i = 0; i < check.x.size(); ++i) {
     const float v = std::ldexp(normal(random), static_cast<int>(i / static_cast<std::size_t>(instance.block) % 5) - 4);
-    check.x[i] = check.type == DType::bf16 ? f32_to_bf16(v) : f32_to_f16(v);
+    check.x[i] = f32_to_half(check.type, v);
   }
   const std::int64_t n = check.weight.view.n;
   if (instance.launch)
@@ -174,14 +172,14 @@ std::string verdict(const Check& check, const std::vector<std::uint16_t>& y) {
   if (y.size() != check.y.size()) return fmt::format("gave {} values instead of {}", y.size(), check.y.size());
   std::size_t wrong = 0, first = 0;
   for (std::size_t i = y.size(); i-- > 0;) {
-    if (std::fabs(from_bits(check.type, y[i]) - check.y[i]) <= check.slack[i]) continue;  // a NaN is not
+    if (std::fabs(half_to_f32(check.type, y[i]) - check.y[i]) <= check.slack[i]) continue;  // a NaN is not
     ++wrong;
     first = i;
   }
   if (wrong == 0) return {};
   const auto n = static_cast<std::size_t>(check.weight.view.n);
   return fmt::format("{} of {} values were wrong, the first at row {}, column {}: {} instead of {}", wrong, y.size(), first / n,
-                     first % n, from_bits(check.type, y[first]), check.y[first]);
+                     first % n, half_to_f32(check.type, y[first]), check.y[first]);
 }
 
 const std::string& self_check(const Instance& instance, int device, int sms) {

@@ -1,5 +1,5 @@
-// The mma.sync decode family as a row of the kernel table: the GPU found, its plan kept for the next call, pointers checked,
-// launched.
+// The mma.sync kernels, middle and decode, as rows of the kernel table: finds the GPU, keeps plans for the next calls, checks
+// pointers, launches.
 //
 // The workspace begins with counters that every launch leaves at zero, and its scratch lies behind them. Here the counters of every
 // plan get the same room, so that a workspace prepared for one M serves any other that it is large enough for.
@@ -81,7 +81,7 @@ Planned make(const Problem& p, const GpuInfo& gpu, const Key& key) {
   return made;
 }
 
-// Plans of this thread's last calls: run() plans anew at each call, and cutting the work into even pieces takes some µs of
+// The plans of this thread's last calls. run() plans anew at each call, and cutting the work into even pieces takes some µs of
 // divisions.
 const Planned& planned(const Problem& p, const GpuInfo& gpu, mma::DecodeChoice::Kernel kernel) {
   static thread_local std::array<Planned, 64> cache{};
@@ -133,9 +133,8 @@ std::string middle_can_run(const Problem& p) {
   if (std::string why = common_can_run(p, kMiddle); !why.empty()) return why;
   if (p.m <= 16) return "takes more than 16 rows of x; this problem has " + std::to_string(p.m);
   if (planned(p, **gpu_of(p), kMiddle).plan.m16 == 0)
-    return "takes scales and zero points that go into fragments of the type of x: no offsets, zero points of u8, with f16 x scales "
-           "of "
-           "f16 or e4m3";
+    return "rounds weights to the type of x, and takes no real offsets, no zero points wider than 8 bits, and with f16 x only scales "
+           "of f16 or e4m3";
   return {};
 }
 

@@ -1,16 +1,11 @@
-// The commands about loading: load, and synth, which writes something to load.
+// FirstInterrupt: lets a long command end in order at the first Ctrl-C.
 #pragma once
 
 #include <csignal>
 
-#include "cli/common.h"
-
 namespace swordfish::cli {
 
-void add_load(CLI::App& app, int& exit);
-void add_synth(CLI::App& app, int& exit);
-
-// While it lives, the first Ctrl-C only sets a flag, so that the work can end in order; the second ends the program.
+// While it lives, the first SIGINT only sets a flag, which the work polls; the second ends the program.
 class FirstInterrupt {
  public:
   FirstInterrupt();
