@@ -1,4 +1,4 @@
-// Buffer: an owned run of bytes, 64-byte aligned, not initialised.
+// Buffer: an owned run of bytes, 64-byte aligned, not initialised. It can be moved, not copied; its bytes stay where they are.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ class Buffer {
   static constexpr std::size_t alignment = 64;  // a cache line, and the widest vector load
 
   Buffer() = default;
-  // Throws std::bad_alloc when the memory is not to be had (the C ABI turns that into SF_OUT_OF_MEMORY).
-  // Large buffers ask for huge pages: first writing to one is several times faster (MEASURED.md), and so are strided reads of it.
+  // Throws std::bad_alloc when there is not enough memory (the C ABI turns that into SF_OUT_OF_MEMORY). Large buffers ask for huge
+  // pages: the first write to them is several times faster (MEASURED.md), and so are strided reads.
   explicit Buffer(std::size_t size);
 
   std::size_t size() const { return size_; }
@@ -33,7 +33,7 @@ class Buffer {
 
  private:
   struct Free {
-    std::shared_ptr<std::byte> slab;  // where the bytes lie; null: they were allocated alone
+    std::shared_ptr<std::byte> slab;  // the slab that the bytes lie in; null: they were allocated alone
     void operator()(std::byte* p) const {
       if (!slab) std::free(p);
     }

@@ -1,4 +1,4 @@
-// PackedWeight: one weight in the one layout that every kernel of its family reads, and the files that keep it.
+// PackedWeight: one weight in the layout that every kernel of its family reads, and the files that store such weights.
 //
 // Layout mma64/1: N is cut into blocks of 64 rows (n64), K into blocks of 64 columns (int4, fp4) or 32 (int8); a block is 2,048
 // bytes at 2048·(nb·KB + kb). src/pack/mma64.h has the byte specification with a drawing.
@@ -25,8 +25,8 @@ namespace [[gnu::visibility("default")]] swordfish {
 enum class Layout : std::uint8_t { mma64_1, sm1xx_blockscaled_1 };
 std::string_view name(Layout layout);  // "mma64/1", "sm1xx-blockscaled/1"
 
-// A row range of a fused weight with its own global. Parts are padded apart: each starts at its own block of rows: 64 in mma64/1
-// (codes and planes), 128 in sm1xx-blockscaled/1 (scales; codes are not padded).
+// A row range of a fused weight with its own global. Each part starts at a block of rows of its own: 64 rows in mma64/1 (codes and
+// planes), 128 in sm1xx-blockscaled/1 (scales only; codes are not padded).
 struct PackedPart {
   std::string name;     // module path of the part
   std::int64_t n0 = 0;  // first row in the fused (unpadded) output
@@ -37,8 +37,8 @@ struct PackedPart {
 };
 
 // The shape and bookkeeping of a packed weight, and where its planes lie (host or device memory). A plain struct that kernels
-// take by value or pointer; it owns nothing. What is said of blocks and planes is mma64/1; sm1xx-blockscaled/1 has blocks of 128
-// rows × 4 scales, codes [n, ceil(k/2)] bytes, scales [n_blocks, k_blocks, 512] bytes, group_size 16 or 32, and no other plane.
+// take by value or pointer; it owns nothing. The comments on blocks and planes are about mma64/1; sm1xx-blockscaled/1 has blocks of
+// 128 rows × 4 scales, codes [n, ceil(k/2)] bytes, scales [n_blocks, k_blocks, 512] bytes, group_size 16 or 32, and no other plane.
 struct PackedView {
   Layout layout = Layout::mma64_1;
   CodeType code = CodeType::int4;
@@ -47,7 +47,7 @@ struct PackedView {
   std::int64_t n_blocks = 0;    // n64 blocks, padding of each part included
   std::int64_t k_blocks = 0;    // blocks along packed K
   std::int64_t rows = 0;        // scale rows
-  std::int64_t group_size = 0;  // columns a scale row in packed K when row_of_slice is absent: slice s (16 columns) uses row
+  std::int64_t group_size = 0;  // columns of packed K per scale row when row_of_slice is absent: slice s (16 columns) uses row
                                 // min(16·s / group_size, rows−1); a power of two ≥ 16, or packed K when there is one row
   int zero = 8;                 // constant zero point when `zeros` is null
   DType scale_type = DType::f16;
@@ -77,7 +77,7 @@ struct PackedView {
 
 // Owns what a PackedView points to, in host memory.
 struct PackedWeight {
-  PackedView view;  // pointers into the buffers below; kept right by pack() and by moves
+  PackedView view;  // points into the buffers below, and stays valid when the PackedWeight is moved
   Buffer codes, scales, zeros, offsets, row_of_slice, gather;
   std::vector<PackedPart> parts;
   std::string name;  // module path, or the fused module's
@@ -85,22 +85,24 @@ struct PackedWeight {
   PackedWeight() = default;
   PackedWeight(PackedWeight&& other) noexcept;
   PackedWeight& operator=(PackedWeight&& other) noexcept;
-  std::uint64_t bytes() const;  // of all planes and bookkeeping
+  std::uint64_t bytes() const;  // all planes and bookkeeping
 };
 
-// Packs the parts of one weight. They must agree in k, code type, scale rows and their map, and in which planes they have.
+// Packs the parts of one weight. They must agree in k, code type, scale rows and the map of columns to them, and in which planes
+// they have. The result does not refer to them.
 // `threads`: 0 uses all cores. Throws std::bad_alloc.
 Result<PackedWeight> pack(std::span<const QuantTensor> parts, std::string name, int threads = 0);
 Result<PackedWeight> pack(const QuantTensor& tensor, int threads = 0);
 // A weight with a shape but no data, for planning and explaining. group_size 0: channelwise.
 Result<PackedWeight> describe(CodeType code, std::int64_t n, std::int64_t k, std::int64_t group_size);
-// The inverse, part by part and exact in codes, scales, zeros and offsets; K back in the original column order. The result reads
-// through the packed bytes, which must outlive it.
+// The inverse, for one part: exact in codes, scales, zeros and offsets, with K in the original column order. The result reads the
+// packed codes in place, so they must outlive it. For a view of host memory.
 Result<QuantTensor> unpack(const PackedView& weight, std::int64_t part);
 
-struct Container;  // not of the public interface
+struct Container;  // not part of the public interface
 
-// A file of packed weights: safetensors, with layout id and version in its metadata (docs/layouts.md).
+// A file of packed weights: safetensors, with the layout's name and version in its metadata (docs/layouts.md). Const members may be
+// called from several threads at once; what load() returns owns its bytes.
 class PackedFile {
  public:
   struct Layer {
@@ -145,8 +147,8 @@ struct PackReport {
   double read_seconds = 0, pack_seconds = 0, write_seconds = 0;
   std::vector<std::string> notes;  // fused modules whose parts were packed apart, and why
 };
-// Streams a checkpoint's layers into a packed file, one matrix at a time. The file appears whole or not at all, and nothing is left
-// behind. `progress(done_bytes, total_bytes)` returns false to cancel.
+// Streams a checkpoint's layers into a packed file, one matrix at a time. The file appears complete or not at all, and nothing else
+// is left behind. `progress(done_bytes, total_bytes, user)` returns false to cancel.
 Result<PackReport> pack_checkpoint(const Checkpoint& checkpoint, const std::string& out, const PackOptions& options,
                                    bool (*progress)(std::uint64_t, std::uint64_t, void*) = nullptr, void* user = nullptr);
 

@@ -26,7 +26,7 @@ namespace [[gnu::visibility("default")]] swordfish {
 enum class CodeType : std::uint8_t {
   int4,  // unsigned 0..15
   int8,  // unsigned 0..255
-  fp4,   // e2m1 bits, 0..15 (formats.md 5.1)
+  fp4,   // e2m1 bits, 0..15: sign, two bits of exponent, one of mantissa
 };
 std::string_view name(CodeType type);  // "int4", "int8", "fp4"
 // The code that stands for 0 when there is no zero plane: 8, 128, 0 (fp4 code 0 is +0).
@@ -63,7 +63,7 @@ struct Plane {
   const std::byte* at(std::int64_t n, std::int64_t r) const { return data + n * stride_n + r * stride_r; }
 };
 
-// The global scale of a part, kept as stored: NVFP4 by ModelOpt multiplies, by compressed-tensors divides (formats.md 5.3).
+// The global scale of a part, kept as stored: NVFP4 by ModelOpt multiplies, by compressed-tensors divides.
 struct Global {
   enum class Op : std::uint8_t { multiply, divide };
   float value = 1.0f;
@@ -80,7 +80,7 @@ struct QuantTensor {
   std::shared_ptr<const CodeSource> codes;
 
   std::int64_t group_size = 0;         // r(k) = k / group_size when row_of_k is empty; channelwise: group_size == k
-  std::vector<std::int32_t> row_of_k;  // r(k) of each k (act-order, a slice that starts inside a group); empty: regular
+  std::vector<std::int32_t> row_of_k;  // r(k) for each k (act-order, or a slice that starts inside a group); empty: regular
   std::int64_t rows = 0;               // number of scale rows; each r(k) < rows
 
   Plane scales;   // [n, rows] f16, bf16, f32, f8_e4m3 or f8_e8m0, as stored
@@ -89,14 +89,15 @@ struct QuantTensor {
   Plane offsets;  // [n, rows] f16, bf16 or f32 real offsets, or absent (then `zero` is 0)
   Global global;
 
-  std::string note;  // what a user should know about the stored values though it is no reason to refuse them; usually empty
+  std::string note;  // something a user should know about the stored values, though it is no reason to refuse them; usually empty
   std::vector<std::shared_ptr<const void>> keep_alive;  // what the planes point into
 
   std::int64_t row(std::int64_t kk) const { return row_of_k.empty() ? kk / group_size : row_of_k[static_cast<std::size_t>(kk)]; }
 };
 
-// Rows n0, n0+step, ... (n of them) and columns [k0, k0+k) of a tensor: a view, nothing is copied but row_of_k. A slice of K keeps
-// every scale row that it touches (all of them under act-order); a slice that starts inside a group gets an explicit row_of_k.
+// Rows n0, n0+step, ... (n of them) and columns [k0, k0+k) of a tensor: a view that shares ownership; only row_of_k is copied. A
+// slice of K keeps every scale row that it touches (all of them under act-order); one that starts inside a group gets an explicit
+// row_of_k.
 Result<QuantTensor> slice(const QuantTensor& tensor, std::int64_t n0, std::int64_t n, std::int64_t step, std::int64_t k0,
                           std::int64_t k);
 

@@ -55,7 +55,8 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// Either a T or the Status that says why there is none.
+// Either a T or the Status that says why there is none. Make one from a T or from a failed Status, never from an ok one. value(), *
+// and -> are for results that are ok(): otherwise they throw std::bad_variant_access.
 template <class T>
 class [[nodiscard]] Result {
  public:

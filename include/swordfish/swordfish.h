@@ -1,11 +1,13 @@
 /* The C ABI of Swordfish: open a quantized checkpoint, pack a layer, put it on a GPU, plan a product, explain the choice, run it.
  *
- * Rules. Every fallible call returns sf_status; sf_last_error() then holds a sentence for the calling thread. Handles are opaque;
- * free each with its own function (NULL is allowed). No C++ exception crosses this boundary. Structs start with struct_size, which
- * the caller sets to sizeof: a program built against an older header keeps working with a newer library. Out-pointers are set only
- * on success. Calls on different handles are independent; a checkpoint, weight or packed file may be read from several threads at
- * once, and sf_run may be called on one context from several threads (the calls share its thread pool). Strings returned by a
- * handle live as long as the handle. Matrices are row-major; strides are in elements.
+ * Rules. Every call that can fail returns sf_status, and sf_last_error() then holds a sentence for the calling thread. Handles are
+ * opaque; free each with its own function (NULL is allowed), when no call uses it any more. A handle does not need the one that it
+ * was made from: a weight may outlive its checkpoint. No C++ exception crosses this boundary. Structs start with struct_size, which
+ * the caller sets to sizeof the struct before every call, outputs included: so a program built against an older header keeps
+ * working with a newer library. Other fields that a caller does not set must be 0. Out-pointers are set only on success. Calls on
+ * different handles are independent; several threads may read one checkpoint, weight, packed file or model at once, and may call
+ * sf_run on one context (the calls take turns with its thread pool). Strings that a handle returns live as long as the handle.
+ * Matrices are row-major; strides are in elements.
  */
 #ifndef SWORDFISH_SWORDFISH_H_
 #define SWORDFISH_SWORDFISH_H_
@@ -19,7 +21,7 @@
 #define SF_API
 #endif
 
-/* In C++, too, an enum may hold any int: what a caller passes is checked. */
+/* In C++, too, these enums may hold any int: what a caller passes is checked. */
 #ifdef __cplusplus
 #define SF_ENUM : int
 extern "C" {
@@ -33,7 +35,7 @@ typedef enum sf_status SF_ENUM {
   SF_MALFORMED = 2,        /* a file breaks its own format */
   SF_UNSUPPORTED = 3,      /* a well-formed input that Swordfish does not read */
   SF_IO = 4,               /* a file operation failed */
-  SF_UNAVAILABLE = 5,      /* no such device, or no kernel that can run */
+  SF_UNAVAILABLE = 5,      /* this machine or build cannot do it: no such device, no kernel that can run */
   SF_OUT_OF_MEMORY = 6,
   SF_CANCELLED = 7,
   SF_INTERNAL = 8 /* a defect of Swordfish */
@@ -43,14 +45,20 @@ typedef enum sf_dtype SF_ENUM {
   SF_BF16 = 0,
   SF_F16 = 1,
   SF_F32 = 2,
-  SF_F8_E4M3 = 3, /* this and the next: scales of fp4 */
-  SF_F8_E8M0 = 4,
-  SF_U8 = 5, /* this and the next: zero points */
-  SF_I16 = 6
+  SF_F8_E4M3 = 3, /* scales of NVFP4 */
+  SF_F8_E8M0 = 4, /* scales of MXFP4 */
+  SF_U8 = 5,      /* zero points */
+  SF_I16 = 6      /* zero points, where one exceeds 255 */
 } sf_dtype;
 typedef enum sf_code_type SF_ENUM { SF_INT4 = 0, SF_INT8 = 1, SF_FP4 = 2 } sf_code_type;
 typedef enum sf_device_kind SF_ENUM { SF_CPU = 0, SF_CUDA = 1 } sf_device_kind;
-typedef enum sf_gptq_v1_zeros SF_ENUM { SF_V1_REFUSE = 0, SF_V1_LANE = 1, SF_V1_UNMASKED = 2, SF_V1_WORD = 3 } sf_gptq_v1_zeros;
+/* How to read the zero points of an asymmetric GPTQ v1 file in which some stored lane is all ones (docs/formats.md). */
+typedef enum sf_gptq_v1_zeros SF_ENUM {
+  SF_V1_REFUSE = 0,   /* the default: readers of such files disagree */
+  SF_V1_LANE = 1,     /* (stored + 1) & mask, lane by lane */
+  SF_V1_UNMASKED = 2, /* stored + 1, lane by lane: 15 becomes 16 */
+  SF_V1_WORD = 3      /* lanes of word + 0x11111111 (8-bit: 0x01010101) */
+} sf_gptq_v1_zeros;
 
 typedef struct sf_checkpoint sf_checkpoint;   /* an open checkpoint */
 typedef struct sf_packed_file sf_packed_file; /* an open file written by sf_pack_file or `swordfish pack` */
@@ -62,7 +70,7 @@ typedef struct sf_model sf_model;             /* a checkpoint's packed weights, 
 SF_API const char* sf_version(void);
 /* "malformed", "io", ... */
 SF_API const char* sf_status_name(sf_status status);
-/* What the last failed call of this thread said; "" if none failed yet. Valid until the thread's next failing call. */
+/* What this thread's last failed call said; "" if none has failed yet. Valid until the thread's next call that fails. */
 SF_API const char* sf_last_error(void);
 
 /* ---- checkpoints ---- */
@@ -72,8 +80,8 @@ typedef struct sf_open_options {
   sf_gptq_v1_zeros gptq_v1_zeros; /* how to read ambiguous GPTQ v1 zero points; refused by default */
 } sf_open_options;
 
-/* path: a checkpoint folder, a .safetensors file beside its configuration, or a .gguf file. Reads headers only. options may be
- * NULL. */
+/* path: a checkpoint folder, a .safetensors file with its configuration beside it, or a .gguf file (the first of a split model).
+ * Reads headers and configuration only. options may be NULL. */
 SF_API sf_status sf_checkpoint_open(const char* path, const sf_open_options* options, sf_checkpoint** out);
 SF_API void sf_checkpoint_free(sf_checkpoint* checkpoint);
 SF_API size_t sf_checkpoint_layer_count(const sf_checkpoint* checkpoint);
@@ -86,20 +94,23 @@ typedef struct sf_layer_info {
   int64_t n, k;
   int64_t experts;    /* 0: a plain matrix; else stacked [experts, n, k] */
   int64_t group_size; /* equal to k when channelwise */
-  int has_bias;       /* a bias tensor exists (its contents may still say it is a placeholder) */
+  int has_bias;       /* a bias tensor exists; it may be an all-zero placeholder (sf_checkpoint_bias) */
   uint64_t bytes;     /* stored bytes */
 } sf_layer_info;
 
 SF_API sf_status sf_checkpoint_layer(const sf_checkpoint* checkpoint, size_t layer, sf_layer_info* out);
+/* The index of the layer with this module path. */
 SF_API sf_status sf_checkpoint_find(const sf_checkpoint* checkpoint, const char* name, size_t* layer);
-/* fp32 weights [n, k] in the original column order: the exact value of the format's formula, rounded once. ld >= k. */
+/* out[n, k], row stride ld >= k: the weights in the original column order, the exact value of the format's formula rounded once to
+ * fp32. expert: 0 for a plain layer. */
 SF_API sf_status sf_checkpoint_dequantize(const sf_checkpoint* checkpoint, size_t layer, int64_t expert, float* out, int64_t ld);
-/* bias[n] as fp32; *has_bias = 0 and bias untouched when the layer has none (all-zero placeholders count as none). */
+/* Writes bias[n] as fp32. When the layer has none, *has_bias is 0 and bias is untouched; an all-zero placeholder counts as none. */
 SF_API sf_status sf_checkpoint_bias(const sf_checkpoint* checkpoint, size_t layer, int64_t expert, float* bias, int* has_bias);
 
 /* ---- packed weights ---- */
 
-/* Packs one layer, or several as one fused weight (q | k | v, gate | up), each part with its own global. threads 0: all cores. */
+/* Packs one layer, or `count` layers as one fused weight (q | k | v, gate | up), each part with its own global scale. expert: 0 for
+ * plain layers. threads 0: all cores. */
 SF_API sf_status sf_weight_pack(const sf_checkpoint* checkpoint, const size_t* layers, size_t count, int64_t expert, int threads,
                                 sf_weight** out);
 SF_API void sf_weight_free(sf_weight* weight);
@@ -111,17 +122,16 @@ typedef struct sf_weight_info {
   sf_code_type code;
   int64_t n, k;
   int64_t parts;
-  uint64_t bytes;        /* of all planes */
-  sf_device_kind device; /* where they are */
+  uint64_t bytes;        /* of all its planes */
+  sf_device_kind device; /* where the planes are */
   int device_index;
 } sf_weight_info;
 
 SF_API sf_status sf_weight_get_info(const sf_weight* weight, sf_weight_info* out);
-/* A weight from nothing but its shape, for planning and explaining; it cannot be run. group_size 0: channelwise. */
+/* A weight with a shape but no data, for planning and explaining; it cannot be run. group_size 0: channelwise. */
 SF_API sf_status sf_weight_describe(sf_code_type code, int64_t n, int64_t k, int64_t group_size, sf_weight** out);
-/* A quantized matrix in host memory, as integer codes and planes: w = G(scale * (code - zero) + offset). Columns of K are divided
- * into groups of group_size with one row of scales each, or each k has the row row_of_k[k]. Strides are in elements; 0 broadcasts.
- */
+/* A quantized matrix in host memory, as codes and planes: w = G(scale * (code - zero) + offset). The columns are divided into
+ * groups of group_size with one row of scales each; or column k uses row row_of_k[k]. Strides are in elements; 0 broadcasts. */
 typedef struct sf_tensor {
   size_t struct_size;
   const char* name; /* may be NULL */
@@ -130,7 +140,7 @@ typedef struct sf_tensor {
   const uint8_t* codes;    /* [n, k], one byte a code: int4 0..15, int8 0..255, fp4 e2m1 bits */
   int64_t codes_stride;    /* between rows, >= k */
   int64_t group_size;      /* k when channelwise */
-  int64_t rows;            /* of scales: ceil(k / group_size), or more than every row_of_k */
+  int64_t rows;            /* rows of scales: at least ceil(k / group_size), or more than every row_of_k */
   const int32_t* row_of_k; /* [k] (activation order) or NULL */
   const void* scales;      /* [n, rows] scale_type: SF_BF16, SF_F16, SF_F32, SF_F8_E4M3, SF_F8_E8M0 */
   sf_dtype scale_type;
@@ -142,13 +152,14 @@ typedef struct sf_tensor {
   const void* offsets; /* [n, rows] offset_type (SF_BF16, SF_F16, SF_F32), or NULL; not beside zeros */
   sf_dtype offset_type;
   int64_t offset_stride_n, offset_stride_row;
-  float global;       /* multiplies each weight; 0 counts as 1 */
-  int global_divides; /* divides instead */
+  float global;       /* G multiplies by it; 0 counts as 1 */
+  int global_divides; /* G divides by it instead */
 } sf_tensor;
 
-/* Packs tensors as the parts of one weight; what they point to is read before the call returns. threads 0: all cores. */
+/* Packs tensors as the parts of one weight. What they point to is not needed after the call. threads 0: all cores. */
 SF_API sf_status sf_weight_pack_tensors(const sf_tensor* tensors, size_t count, int threads, sf_weight** out);
-/* fp32 weights [n, k] through the packed bytes; fused parts follow each other. ld >= k. Not for a weight on a GPU. */
+/* out[n, k], row stride ld >= k: the weights as fp32, read from the packed bytes; fused parts follow each other. Not for a weight
+ * on a GPU. */
 SF_API sf_status sf_weight_dequantize(const sf_weight* weight, float* out, int64_t ld);
 
 typedef struct sf_pack_options {
@@ -161,7 +172,7 @@ typedef struct sf_pack_options {
   void* user;
 } sf_pack_options;
 
-/* Streams a checkpoint into a packed file, which appears whole or not at all. options may be NULL. */
+/* Streams a checkpoint into a packed file, which appears complete or not at all. options may be NULL. */
 SF_API sf_status sf_pack_file(const sf_checkpoint* checkpoint, const char* out, const sf_pack_options* options);
 SF_API sf_status sf_packed_file_open(const char* path, sf_packed_file** out);
 SF_API void sf_packed_file_free(sf_packed_file* file);
@@ -171,8 +182,9 @@ SF_API sf_status sf_packed_file_load(const sf_packed_file* file, size_t layer, i
 
 /* ---- GPUs ----
  *
- * Calls make their device current for the calling thread and restore the one that was. Pointers and streams may be the caller's own
- * (cudaMalloc, cudaStream_t, a tensor of a framework); the memory and stream functions here are for programs that link no CUDA. */
+ * Calls make their device current for the calling thread and restore the previous one. Pointers and streams may be the caller's own
+ * (cudaMalloc, cudaStream_t, a framework's tensor); the memory and stream functions here are for programs that do not link CUDA.
+ * stream NULL: the default stream. */
 
 typedef struct sf_gpu_info {
   size_t struct_size;
@@ -180,15 +192,15 @@ typedef struct sf_gpu_info {
   int compute_capability; /* 10 * major + minor */
   int sms;
   uint64_t memory, l2;  /* bytes */
-  const char* unusable; /* NULL, or why this build cannot run kernels on it */
+  const char* unusable; /* NULL, or a sentence that says why this build cannot run kernels on it */
 } sf_gpu_info;
 
 typedef struct sf_gpus_info {
   size_t struct_size;
   int count;
-  int driver, runtime;      /* CUDA version of the driver and of this build: 1000 * major + 10 * minor; 0: none */
-  const char* machine_code; /* architectures that this build holds kernels for: "90a"; "" without CUDA */
-  const char* none;         /* NULL, or why there are none */
+  int driver, runtime;      /* CUDA versions of the driver and of this build: 1000 * major + 10 * minor; 0: none */
+  const char* machine_code; /* architectures that this build has kernels for: "90a"; "" without CUDA */
+  const char* none;         /* NULL, or a sentence that says why there are none */
 } sf_gpus_info;
 
 SF_API sf_status sf_gpus(sf_gpus_info* out);
@@ -196,8 +208,9 @@ SF_API sf_status sf_gpu(int index, sf_gpu_info* out);
 
 SF_API sf_status sf_gpu_alloc(int index, size_t size, void** out); /* 256-byte aligned */
 SF_API sf_status sf_gpu_free(int index, void* memory);
-/* to and from in host or GPU memory; in order with the stream; returns when done. */
+/* Copies between host and GPU memory, either way, in order with the stream. Returns when the copy is done. */
 SF_API sf_status sf_gpu_copy(int index, void* to, const void* from, size_t size, void* stream);
+/* In order with the stream; does not wait. */
 SF_API sf_status sf_gpu_fill(int index, void* to, int byte, size_t size, void* stream);
 SF_API sf_status sf_gpu_stream_create(int index, void** out);
 SF_API sf_status sf_gpu_stream_free(int index, void* stream);
@@ -205,39 +218,40 @@ SF_API sf_status sf_gpu_synchronize(int index, void* stream);
 
 /* Bytes that a weight takes on a GPU. */
 SF_API sf_status sf_weight_gpu_bytes(const sf_weight* weight, size_t* bytes);
-/* Puts a weight in host memory on a GPU: into memory of the caller's (256-byte aligned, at least sf_weight_gpu_bytes, not freed
- * before *out), or with memory NULL into memory that *out owns. The bytes hold no pointer: they may be copied, and used by
- * sf_weight_borrow. */
+/* Copies a weight from host memory to a GPU: into the caller's memory (256-byte aligned, at least sf_weight_gpu_bytes, freed after
+ * *out), or, with memory NULL, into memory that *out owns. Returns when the copy is done. The bytes hold no pointers: they may be
+ * copied elsewhere and used through sf_weight_borrow. */
 SF_API sf_status sf_weight_upload(const sf_weight* weight, int index, void* memory, size_t size, void* stream, sf_weight** out);
-/* A weight whose bytes lie in memory of a GPU already, as an upload of `like` (or of the weight that `like` was uploaded from)
- * wrote them. */
+/* A weight whose bytes are in GPU memory already, as an upload of `like` (or of the weight that `like` was uploaded from) wrote
+ * them. The memory stays the caller's and must outlive *out. */
 SF_API sf_status sf_weight_borrow(const sf_weight* like, int index, void* memory, size_t size, sf_weight** out);
 
 /* ---- whole models ---- */
 
 typedef struct sf_load_options {
   size_t struct_size;
-  const char* device;             /* "cpu" (NULL too), "cuda" or "cuda:N": where weights, biases and tensors go */
-  const char* layout;             /* "mma64/1" (NULL too) or "sm1xx-blockscaled/1" */
-  const char* layers;             /* PCRE2 pattern searched in layer names; NULL: all, and the tensors that belong to none */
+  const char* device;             /* where weights, biases and tensors go: "cpu" (or NULL), "cuda" or "cuda:N" */
+  const char* layout;             /* "mma64/1" (or NULL), or "sm1xx-blockscaled/1" */
+  const char* layers;             /* PCRE2 pattern searched in layer names; NULL: all, and the tensors that belong to no layer */
   int fuse;                       /* pack q|k|v and gate|up as one weight each */
   int rank, ranks;                /* tensor parallelism; ranks 0 counts as 1 */
-  int whole_experts;              /* deal experts out instead of cutting each */
+  int whole_experts;              /* deal experts out whole instead of cutting each */
   const char* cache;              /* folder of packed caches, or NULL */
-  uint64_t ring_bytes;            /* that reads land in; 0: 256 MiB */
+  uint64_t ring_bytes;            /* memory that reads land in; 0: 256 MiB */
   int threads;                    /* 0: all cores */
   sf_gptq_v1_zeros gptq_v1_zeros; /* as for sf_checkpoint_open */
   int (*progress)(uint64_t done, uint64_t total, void* user); /* about ten times a second; returns 0 to cancel; may be NULL */
   void* user;
 } sf_load_options;
 
-/* Reads and packs everything that the rank holds, at the speed of the disk. path: as for sf_checkpoint_open, or a packed file. */
+/* Reads and packs everything that the rank holds, at the speed of the disk. path: as for sf_checkpoint_open, or a packed file.
+ * options may be NULL. */
 SF_API sf_status sf_load(const char* path, const sf_load_options* options, sf_model** out);
 SF_API void sf_model_free(sf_model* model);
-/* Every matrix: experts of a stacked layer one after the other. */
+/* The number of matrices: the experts of a stacked layer count one by one, in order. */
 SF_API size_t sf_model_weight_count(const sf_model* model);
-/* The weight belongs to the model: do not free it. expert: its number, 0 for a plain layer. bias: [n] fp32 where
- * the weight is, or NULL. The last two out-pointers may be NULL. */
+/* *weight belongs to the model: do not free it. *expert: its number, 0 for a plain layer. *bias: [n] fp32 on the model's device, or
+ * NULL. expert and bias may be NULL. */
 SF_API sf_status sf_model_weight(const sf_model* model, size_t index, const sf_weight** weight, int64_t* expert,
                                  const float** bias);
 
@@ -261,15 +275,15 @@ typedef struct sf_problem {
   size_t struct_size;
   int64_t m;
   sf_dtype x_type; /* SF_BF16 or SF_F16 */
-  sf_dtype y_type;
-  int has_bias;
+  sf_dtype y_type; /* SF_BF16, SF_F16 or SF_F32 */
+  int has_bias;    /* sf_run_args.bias will be set */
   sf_device_kind device;
   int device_index;
   int threads;        /* of the context that will run it; 0 counts as 1 */
   const char* kernel; /* force a kernel by name; NULL: the first of the table that can run */
 } sf_problem;
 
-/* Chosen per call from the device, the weight and the true m. */
+/* Chosen for each call from the device, the weight and the true m. A plain struct, valid in this process. */
 typedef struct sf_plan {
   size_t struct_size;
   const char* kernel; /* static string */
@@ -296,20 +310,22 @@ typedef struct sf_run_args {
   void* y;
   int64_t ldy;       /* elements, >= n */
   const float* bias; /* [n] or NULL */
-  void* workspace;   /* plan.workspace bytes, 64-byte aligned (on a GPU: 256), prepared once by sf_workspace_init; one per call in
-                        flight; it serves every plan for the device that it is large enough for */
+  void* workspace;   /* plan.workspace bytes, 64-byte aligned (on a GPU: 256), prepared once by sf_workspace_init. It serves every
+                        plan on the same device that it is large enough for; each call in flight needs one of its own */
   size_t workspace_size;
   void* stream;     /* cudaStream_t on a GPU */
-  int no_dependent; /* no programmatic dependent launch (sm_90 and up): set it where the kernel ahead in the stream writes the
+  int no_dependent; /* no programmatic dependent launch (sm_90 and up): set it where the previous kernel in the stream writes the
                        weight */
 } sf_run_args;
 
-/* threads 0: the cores that this process may use. */
+/* threads 0: as many as the cores that this process may use. */
 SF_API sf_status sf_context_create(int threads, sf_context** out);
 SF_API void sf_context_free(sf_context* context);
 SF_API int sf_context_threads(const sf_context* context);
+/* Prepares a workspace once, before its first call. */
 SF_API sf_status sf_workspace_init(const sf_plan* plan, void* workspace, size_t size, void* stream);
-/* Allocates nothing, synchronises nothing on a GPU. m = 0 is a no-op. */
+/* Allocates nothing and, on a GPU, waits for nothing: x, y, bias, weight and workspace must stay until the stream has passed the
+ * call. On the CPU it returns when y is written. m = 0 is a no-op. */
 SF_API sf_status sf_run(sf_context* context, const sf_weight* weight, const sf_plan* plan, const sf_run_args* args);
 
 #ifdef __cplusplus

@@ -44,28 +44,27 @@ inline sf_status report(const Status& status) {
   return static_cast<sf_status>(status.code());
 }
 
+// Where even the memory for a message may be missing.
+inline sf_status report_exception(sf_status status, const char* message) noexcept {
+  try {
+    last_error() = message;
+  } catch (...) {
+    last_error().clear();
+  }
+  return status;
+}
+
 // Runs a call that returns Status; no exception passes.
 template <class F>
 sf_status guarded(F&& call) noexcept {
   try {
     return report(call());
   } catch (const std::bad_alloc&) {
-    try {
-      last_error() = "out of memory";
-    } catch (...) {
-      last_error().clear();
-    }
-    return SF_OUT_OF_MEMORY;
+    return report_exception(SF_OUT_OF_MEMORY, "out of memory");
   } catch (const std::exception& e) {
-    try {
-      last_error() = e.what();
-    } catch (...) {
-      last_error().clear();
-    }
-    return SF_INTERNAL;
+    return report_exception(SF_INTERNAL, e.what());
   } catch (...) {
-    last_error().clear();
-    return SF_INTERNAL;
+    return report_exception(SF_INTERNAL, "an unknown exception");
   }
 }
 

@@ -20,8 +20,8 @@ class SafetensorsWriter {
     DType dtype = DType::u8;
     std::vector<std::int64_t> shape;
   };
-  // Lays the tensors out in the order given, without gaps; the header is padded to a multiple of 8 bytes. So every tensor is aligned
-  // to its element when the caller gives the widest types first. Duplicate names and sizes that overflow are refused.
+  // Lays the tensors out in the order given, without gaps; the header is padded to a multiple of 8 bytes. So every tensor is
+  // aligned to its element when the caller gives the widest types first. Duplicate names and sizes that overflow are refused.
   static Result<SafetensorsWriter> create(const std::string& path, bool force, const std::vector<Entry>& entries,
                                           const std::map<std::string, std::string>& metadata);
   // Bytes [offset, offset+size) of tensor `entry`; the caller writes every byte once. Safe from several threads.

@@ -217,15 +217,13 @@ struct Bench {
                             {"time_unit", "us"},
                             {"bytes_per_second", p["gb_per_second"].get<double>() * 1e9}});
     }
-    const Json document{
-        {"context",
-         {{"date",
-           std::to_string(std::time(nullptr))},
-          {"host_name", host},
-          {"executable", "swordfish bench"},
-          {"num_cpus", machine.threads},
-          {"library_build_type", "release"}}},
-        {"benchmarks", benchmarks}};
+    const Json document{{"context",
+                         {{"date", std::to_string(std::time(nullptr))},
+                          {"host_name", host},
+                          {"executable", "swordfish bench"},
+                          {"num_cpus", machine.threads},
+                          {"library_build_type", "release"}}},
+                        {"benchmarks", benchmarks}};
     fmt::print("{}\n", document.dump(2));
   }
 };

@@ -65,7 +65,7 @@ struct Column {
 };
 // Results go to stdout: the whole document as JSON, or its array `rows` as a table or CSV with these columns.
 void print(Format format, const Json& document, std::string_view rows, const std::vector<Column>& columns);
-std::string si_bytes(double bytes);                                                     // "1.53 GB"
+std::string si_bytes(double bytes);                                             // "1.53 GB"
 std::string matrix_text(std::int64_t experts, std::int64_t n, std::int64_t k);  // "4096x14336", of a stacked layer "8x4096x14336"
 
 // A bar on stderr when that is a terminal; nothing elsewhere.

@@ -84,8 +84,8 @@ struct Explain {
     Json rows = Json::array();
     for (const PackedWeight& w : explained)
       for (std::int64_t m : ms) {
-        const Problem problem{
-            &w.view, m, activation, activation, false, where, context.threads(), described.empty() ? nullptr : &gpu};
+        const Problem problem{&w.view, m,     activation,        activation,
+                              false,   where, context.threads(), described.empty() ? nullptr : &gpu};
         const Result<Plan> chosen = plan(problem, {kernel, -1});
         if (!chosen.ok()) exit = fail(chosen.status());
         for (const Explanation& e : explain(problem, {kernel, -1}))

@@ -108,10 +108,10 @@ Reference multiply(ThreadPool& pool, const QuantTensor& tensor, const std::vecto
 
 // A product held against the reference, element by element.
 struct Comparison {
-  bool ok = true;                // every element is within its bound
-  double relative_error = 0;     // Frobenius norm of the error over that of the reference
-  double error_over_bound = 0;   // of the worst element
-  std::int64_t overflowed = 0;   // elements that are infinite because the exact value is beyond the range of the type
+  bool ok = true;               // every element is within its bound
+  double relative_error = 0;    // Frobenius norm of the error over that of the reference
+  double error_over_bound = 0;  // of the worst element
+  std::int64_t overflowed = 0;  // elements that are infinite because the exact value is beyond the range of the type
 };
 
 // y[m, n], row stride ldy, of a 16-bit type.
@@ -127,9 +127,9 @@ Comparison compare(const std::vector<std::uint16_t>& y, std::int64_t ldy, DType 
       const double b = bias ? static_cast<double>((*bias)[static_cast<std::size_t>(n)]) : 0;
       const double expected = reference.y[at] + b;
       const double got = half_to_f32(type, y[static_cast<std::size_t>(mm * ldy + n)]);
-      const double rounding =
-          rounds_weights ? weight_rounding(type, reference.weights[at], reference.sum_x[static_cast<std::size_t>(mm)], tensor.global)
-                         : 0;
+      const double rounding = rounds_weights ? weight_rounding(type, reference.weights[at],
+                                                               reference.sum_x[static_cast<std::size_t>(mm)], tensor.global)
+                                             : 0;
       const double bound = error_bound(type, expected, reference.magnitude[at] + std::abs(b), tensor.k, rounding);
       if (std::isinf(got) && std::signbit(got) == std::signbit(expected) && std::abs(expected) + bound >= overflow) {
         ++out.overflowed;

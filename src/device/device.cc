@@ -1,4 +1,4 @@
-// What both kinds of build share: choosing a usable GPU, describing one, and where the planes of a weight lie in its memory.
+// What builds with and without CUDA share: choosing a usable GPU, describing one, and where a weight's planes lie in its memory.
 #include "swordfish/device.h"
 
 #include <algorithm>
@@ -44,8 +44,7 @@ std::vector<PlacedPlane> place(const PackedView& v, std::size_t& end) {
                       : always            ? &v
                                           : static_cast<const void*>(v.row_of_slice);
     if (!set) continue;
-    std::size_t size = static_cast<std::size_t>(bits(plane.dtype)) / 8;
-    for (const std::int64_t extent : plane.shape) size *= static_cast<std::size_t>(extent);
+    const std::size_t size = plane.bytes();
     placed.push_back({plane.buffer, set, end, size});
     end += (size + DeviceWeight::alignment - 1) / DeviceWeight::alignment * DeviceWeight::alignment;
   }

@@ -1,5 +1,5 @@
-// What the library needs of GPUs beyond the public header: checks of pointers, the planes of an uploaded weight, the current device.
-// Implemented in device/cuda, and in device/none for builds without CUDA.
+// What the library needs of GPUs beyond the public header: checks of pointers, the planes of an uploaded weight, the current
+// device. Implemented in device/cuda, and in device/none for builds without CUDA.
 #pragma once
 
 #include <cstddef>

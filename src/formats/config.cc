@@ -42,7 +42,8 @@ Status record(Facts& facts, std::string_view name, const Config::Source& source,
                    fact.where, fact.key, fact.value);
 }
 
-Status record_ints(Facts& facts, std::string_view name, const Config::Source& source, std::initializer_list<std::string_view> keys) {
+Status record_ints(Facts& facts, std::string_view name, const Config::Source& source,
+                   std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) {
     SF_ASSIGN(const std::optional<std::int64_t> value, get_int(source.object, key, where(source)));
     if (value) SF_TRY(record(facts, name, source, key, std::to_string(*value)));
@@ -51,7 +52,7 @@ Status record_ints(Facts& facts, std::string_view name, const Config::Source& so
 }
 
 Status record_strings(Facts& facts, std::string_view name, const Config::Source& source,
-                     std::initializer_list<std::string_view> keys) {
+                      std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) {
     SF_ASSIGN(const std::optional<std::string_view> value, get_string(source.object, key, where(source)));
     if (value) SF_TRY(record(facts, name, source, key, fmt::format("\"{}\"", ascii_lower(*value))));
@@ -181,8 +182,8 @@ Result<std::optional<ConfigValue<T>>> first_value(const Config& config, std::ini
 }  // namespace
 
 Result<Json> parse_config(std::string_view text, const std::string& path) {
-  // No reader needs the floats that are not finite ("time_step_limit": [0.0, Infinity] of Mamba layers). Each becomes an empty array
-  // of the same length: offsets in messages stay right, and a key that is needed is refused for its type.
+  // No reader needs the floats that are not finite ("time_step_limit": [0.0, Infinity] of Mamba layers). Each becomes an empty
+  // array of the same length: offsets in messages stay right, and a key that is needed is refused for its type.
   const std::string plain =
       replace_non_finite(text, [](std::string_view word) { return "[" + std::string(word.size() - 2, ' ') + "]"; });
   SF_ASSIGN(Json json, Json::parse(plain, path));

@@ -65,8 +65,8 @@ Status open_gguf_blocks(FormatContext& context);         // formats.md 7.2-7.5
 // refused does not hide the others: the first problem is returned after all have been looked at.
 Status add_layers(FormatContext& context, std::size_t modules, const std::function<Result<FormatLayer>(std::size_t)>& layer);
 
-// Codes of 4 bits in columns of pairs, as stacked experts of ModelOpt have them: byte (j, n) of a [K/2, N] matrix holds q[n, 2j] and
-// q[n, 2j+1]. (In rows: quant/nibble_rows.h.)
+// Codes of 4 bits in columns of pairs, as stacked experts of ModelOpt have them: byte (j, n) of a [K/2, N] matrix holds q[n, 2j]
+// and q[n, 2j+1]. (In rows: quant/nibble_rows.h.)
 std::shared_ptr<const CodeSource> nibble_columns(std::shared_ptr<const Buffer> bytes, std::size_t offset,
                                                  std::size_t column_stride);
 // Codes of 8 bits along K, each XORed with `flip` (0x80 turns I8 into offset-128).

@@ -77,7 +77,8 @@ Result<Pattern> Pattern::compile(std::string_view text, std::string where) {
   compiled->code.reset(pcre2_compile(sptr(text), text.size(), PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get()));
   if (!compiled->code) {
     if (error == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
-    return malformed("{}: the pattern \"{}\" is not a valid regex: {} at offset {}", where, printable(text), pcre2_message(error), offset);
+    return malformed("{}: the pattern \"{}\" is not a valid regex: {} at offset {}", where, printable(text), pcre2_message(error),
+                     offset);
   }
   pcre2_set_match_limit(compiled->limits.get(), kMatchLimit);
   pcre2_set_depth_limit(compiled->limits.get(), kDepthLimit);

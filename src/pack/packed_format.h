@@ -57,6 +57,11 @@ struct PackedPlane {
   DType dtype;
   std::vector<std::int64_t> shape;
   Buffer PackedWeight::*buffer;
+  std::size_t bytes() const {
+    std::size_t size = static_cast<std::size_t>(bits(dtype)) / 8;
+    for (const std::int64_t dim : shape) size *= static_cast<std::size_t>(dim);
+    return size;
+  }
 };
 
 // The tensors of an open packed file, for those that read planes in their own way. They live as long as the file's handle, moved or

@@ -112,12 +112,10 @@ Status PackedWriter::add_entry(const Layer& layer, std::int64_t expert, const Pa
   for (const PackedPlane& plane : packed_planes(weight.view)) {
     const Buffer& buffer = weight.*plane.buffer;
     if (buffer.empty()) continue;
-    std::uint64_t size = static_cast<std::uint64_t>(bits(plane.dtype)) / 8;
-    for (const std::int64_t dim : plane.shape) size *= static_cast<std::uint64_t>(dim);
-    if (size == buffer.size()) {
+    if (plane.bytes() == buffer.size()) {
       SF_TRY(append(entry + plane.leaf, plane.dtype, plane.shape, buffer.data(), buffer.size()));
     } else {  // row_of_slice, rounded up
-      std::vector<std::byte> padded(size);
+      std::vector<std::byte> padded(plane.bytes());
       std::copy(buffer.bytes().begin(), buffer.bytes().end(), padded.begin());
       SF_TRY(append(entry + plane.leaf, plane.dtype, plane.shape, padded.data(), padded.size()));
     }

@@ -106,11 +106,12 @@ MachineRates measure_machine(Context& context) {
 namespace {
 
 // Times one planned call; the weight and its copies take turns.
-Result<BenchPoint> time_on_cpu(Context& context, const PackedWeight& weight, const std::vector<PackedWeight>& copies, Problem problem,
-                               const Plan& chosen, double seconds) {
+Result<BenchPoint> time_on_cpu(Context& context, const PackedWeight& weight, const std::vector<PackedWeight>& copies,
+                               Problem problem, const Plan& chosen, double seconds) {
   const PackedView& v = weight.view;
   const std::vector<std::uint16_t> x = random_x(problem.x_type, problem.m * v.k);
-  Buffer y(static_cast<std::size_t>(problem.m) * static_cast<std::size_t>(v.n) * static_cast<std::size_t>(bits(problem.y_type)) / 8);
+  Buffer y(static_cast<std::size_t>(problem.m) * static_cast<std::size_t>(v.n) * static_cast<std::size_t>(bits(problem.y_type)) /
+           8);
   Buffer workspace(chosen.workspace);
   RunArgs args;
   args.x = x.data();

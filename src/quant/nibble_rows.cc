@@ -1,3 +1,4 @@
+// Rows of bytes with two 4-bit codes each: the code source, and its reading code by code.
 #include "quant/nibble_rows.h"
 
 #include <utility>

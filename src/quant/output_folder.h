@@ -22,7 +22,7 @@ class OutputFolder {
   OutputFolder& operator=(const OutputFolder&) = delete;
 
   std::string file(std::string_view name) const { return temporary_ + "/" + std::string(name); }  // its path until commit()
-  Status write_text(std::string_view name, std::string_view text) const;                           // a whole file
+  Status write_text(std::string_view name, std::string_view text) const;                          // a whole file
   Status commit();
 
  private:

@@ -60,7 +60,9 @@ struct ModelConfig {
   std::string mark = "not finite: ";
 
   void read(const std::string& text) {
-    const auto parse = [&](auto&& replacement) { return OrderedJson::parse(replace_non_finite(text, replacement), nullptr, false); };
+    const auto parse = [&](auto&& replacement) {
+      return OrderedJson::parse(replace_non_finite(text, replacement), nullptr, false);
+    };
     const std::string others = json_text(parse([](std::string_view) { return "null"; }));
     while (others.find(mark) != std::string::npos) mark += '#';
     json = parse([&](std::string_view word) { return '"' + mark + std::string(word) + '"'; });

@@ -62,6 +62,14 @@ TEST(JsonParse, RefusesNumbersThatNoTypeHolds) {
   EXPECT_EQ(error_of("[18446744073709551615, -9223372036854775808]"), "");
 }
 
+TEST(JsonNonFinite, AreReplacedOutsideOfStrings) {
+  const auto mark = [](std::string_view word) { return "<" + std::string(word) + ">"; };
+  EXPECT_EQ(replace_non_finite("", mark), "");
+  EXPECT_EQ(replace_non_finite("[NaN,-Infinity,Infinity]", mark), "[<NaN>,<-Infinity>,<Infinity>]");
+  EXPECT_EQ(replace_non_finite("{\"NaN\":\"a\\\"NaN\",\"b\":NaN}", mark), "{\"NaN\":\"a\\\"NaN\",\"b\":<NaN>}");
+  EXPECT_EQ(replace_non_finite("[Infinit,-1,\"open NaN\\", mark), "[Infinit,-1,\"open NaN\\");
+}
+
 TEST(JsonDuplicates, AreFoundAtAnyDepth) {
   EXPECT_TRUE(check_no_duplicate_keys(parsed(R"({"a": {"b": 1}, "b": [{"a": 1}, {"a": 2}]})").root(), "f").ok());
   const Json json = parsed(R"({"a": [{"x": {"b": 1, "c": 2, "b": 1}}]})");

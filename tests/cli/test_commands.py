@@ -129,6 +129,25 @@ def test_verify_layers_and_kernel(swordfish, data):
     assert swordfish("verify", data(GPTQ), "--act", "fp16", "--m", "2")[0] == 0
 
 
+def test_lists(swordfish, data):
+    for rows in ("1,,2", ",", "1,", ",1", "", "1,x", "1, 2", "2.5", "1e3", "1,0", "99999999999999999999"):
+        code, _, err = swordfish("verify", data(GPTQ), "--m", rows)
+        assert code == 2 and "--m" in err, rows
+    for command in (["bench", "--shapes", "64x64"], ["explain", "--n", "64", "--k", "64"]):
+        assert swordfish(*command, "--m", "1,,2")[0] == 2
+    for shapes in ("64x64,,64x128", "64x64,", ","):
+        code, _, err = swordfish("bench", "--shapes", shapes)
+        assert code == 2 and "--shapes" in err, shapes
+    # A list is one argument: what follows it is the path.
+    assert swordfish.json("verify", "--m", "1,3", data(GPTQ))["summary"]["m"] == [1, 3]
+
+
+def test_bench_seconds_are_a_number(swordfish):
+    for seconds in ("nan", "-nan", "inf", "0", "-1", "3601", "soon", ""):
+        code, _, err = swordfish("bench", "--shapes", "64x64", "--seconds", seconds)
+        assert code == 2 and "--seconds" in err, seconds
+
+
 def test_nothing_packable_is_exit_4(swordfish, tmp_path):
     import gguf
     path = tmp_path / "plain.gguf"
@@ -386,6 +405,22 @@ def test_options_that_would_be_ignored_are_usage(swordfish, data, tmp_path):
         assert code == 2 and option[0] in err
     code, _, err = swordfish("dequantize", data(GPTQ), "-o", tmp_path / "d", "--hf-names")
     assert code == 0 and "--hf-names" in err
+
+
+def test_quantize_keeps_a_configuration_that_only_python_reads(swordfish, tmp_path):
+    source = tmp_path / "src"
+    source.mkdir()
+    swordfish_quantizable(source, 64, 256, 1)
+    (source / "config.json").write_text('{"limit": [0.0, Infinity, -Infinity, NaN], "note": "not finite: NaN \\"Infinity", "eps": 1e-05}')
+    assert swordfish("quantize", source, "-o", tmp_path / "q", "--scheme", "int4")[0] == 0
+    text = (tmp_path / "q" / "config.json").read_text()
+    config = json.loads(text)
+    assert config["limit"][:3] == [0.0, float("inf"), float("-inf")] and config["limit"][3] != config["limit"][3]
+    assert config["note"] == 'not finite: NaN "Infinity' and config["eps"] == 1e-05
+    assert config["quantization_config"]["format"] == "pack-quantized"
+    assert swordfish("inspect", tmp_path / "q")[0] == 0
+    (source / "config.json").write_text('{"limit": Infinit}')
+    assert swordfish("quantize", source, "-o", tmp_path / "r", "--scheme", "int4")[0] == 3
 
 
 def test_products_beyond_fp16_are_infinite_and_right(swordfish, tmp_path):

@@ -1,4 +1,5 @@
 // AWQ reader: values, zero points, what it may leave plain, and the refusals of formats.md section 9.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "formats/integer_models.h"
@@ -34,6 +35,22 @@ TEST(Awq, WithoutZeroPoints) {
   const IntMatrix other = random_matrix(16, 64, 32, 4, 5, 6);
   expect_values(ModelFolder(awq_config(",\"zero_point\":false"), awq_tensors(kModule, other)).path(), 0, 0,
                 [&](std::int64_t n, std::int64_t k) { return other.value(n, k); });
+}
+
+// formats.md 3.2: there is none. Some writers leave an all-zero one behind; `inspect` tells of it.
+TEST(Awq, AStrayGIdxIsAWarning) {
+  const IntMatrix m = random_matrix(16, 64, 32, 4, -1, 11);
+  const auto value = [&](std::int64_t n, std::int64_t k) { return m.value(n, k); };
+  auto tensors = awq_tensors(kModule, m);
+  EXPECT_TRUE(Checkpoint::open(ModelFolder(awq_config(), tensors).path())->warnings().empty());
+  tensors.push_back({std::string(kModule) + ".g_idx", "I32", {64}, std::string(64 * 4, '\0')});
+  const ModelFolder folder(awq_config(), tensors);
+  const Result<Checkpoint> checkpoint = Checkpoint::open(folder.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  ASSERT_EQ(checkpoint->warnings().size(), 1u);
+  EXPECT_THAT(checkpoint->warnings()[0], testing::HasSubstr(std::string(kModule) + ".g_idx"));
+  EXPECT_THAT(checkpoint->warnings()[0], testing::HasSubstr("AWQ has no g_idx"));
+  expect_values(folder.path(), 0, 0, value);
 }
 
 TEST(Awq, AliasesCaseAndOtherFiles) {

@@ -133,7 +133,8 @@ std::string middle_can_run(const Problem& p) {
   if (std::string why = common_can_run(p, kMiddle); !why.empty()) return why;
   if (p.m <= 16) return "takes more than 16 rows of x; this problem has " + std::to_string(p.m);
   if (planned(p, **gpu_of(p), kMiddle).plan.m16 == 0)
-    return "rounds weights to the type of x, and takes no real offsets, no zero points wider than 8 bits, and with f16 x only scales "
+    return "rounds weights to the type of x, and takes no real offsets, no zero points wider than 8 bits, and with f16 x only "
+           "scales "
            "of f16 or e4m3";
   return {};
 }
