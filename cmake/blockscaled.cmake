@@ -1,5 +1,5 @@
-# The block-scaled GEMMs of CUTLASS (src/kernels/cuda/blockscaled/cutlass). Off by default: a unit takes minutes and 5 to 8 GB of memory
-# an architecture. Not run: no Blackwell GPU has been at hand; MEASURED.md says which units have been compiled.
+# The block-scaled GEMMs of CUTLASS (src/kernels/cuda/blockscaled/cutlass). Off by default: a unit takes minutes and 4 to 6 GB of memory
+# per architecture. They have been compiled (MEASURED.md says which units and for what), not run: no Blackwell GPU was available.
 #   SWORDFISH_BLOCKSCALED   ON compiles the family of each architecture in SWORDFISH_CUDA_ARCHS: 100a, 100f, 103a, 110a (tcgen05), 120a,
 #                           120f, 121a (warp-level)
 #   SWORDFISH_CUTLASS       CUTLASS: the folder with include/cutlass; empty: the package nvidia-cutlass in build/venv

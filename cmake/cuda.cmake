@@ -1,10 +1,11 @@
-# CUDA kernels: the compiler found, its flags, and the archive of kernels that joins the library. Without nvcc everything else builds.
+# CUDA kernels: finds nvcc, sets its flags, and builds the archive of kernels that goes into the library. Without nvcc everything else
+# builds.
 #
-# nvcc is called through custom commands, so that a machine without it configures (enable_language would fail), and so that each unit is
-# one short command: `nvcc -c unit.cu -o unit.o`. One at a time: a unit takes up to a minute and the two cores have other work.
+# nvcc is called through custom commands, so that a machine without it still configures (enable_language would fail), and so that each unit
+# is one short command: `nvcc -c unit.cu -o unit.o`. One at a time: a unit takes up to a minute, and the two cores have other work.
 #   SWORDFISH_CUDA        OFF leaves the kernels out
-#   SWORDFISH_CUDA_ARCHS  architectures with machine code in the library, by semicolons; nothing is compiled at run time (no PTX).
-#                         100f is code for sm_100 and 103, 120f for sm_120 and 121; an `a` is for one architecture
+#   SWORDFISH_CUDA_ARCHS  architectures with machine code in the library, separated by semicolons; nothing is compiled at run time (no
+#                         PTX). 100f is code for sm_100 and 103, 120f for sm_120 and 121; an `a` is for one architecture
 include(${CMAKE_CURRENT_LIST_DIR}/blockscaled.cmake)
 option(SWORDFISH_CUDA "Build the CUDA kernels where nvcc 13 is found" ON)
 set(SWORDFISH_CUDA_ARCHS "90a" CACHE STRING "Architectures with machine code in the library, such as 80;90a;100a")
