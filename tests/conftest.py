@@ -2,9 +2,13 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 
 import pytest
+
+# A shell's background job ignores SIGINT, and so would every program that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data" / "fixtures"
