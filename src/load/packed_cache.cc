@@ -68,12 +68,15 @@ Result<PackedCache> PackedCache::find(const std::string& path, const JobFiles& f
                   {"rank", fmt::format("{}/{}", options.rank, options.ranks)},
                   {"whole_experts", options.whole_experts},
                   {"gptq_v1_zeros", static_cast<int>(options.open.gptq_v1_zeros)}};
-  if (io::is_directory(path)) {
-    for (const char* config : {"config.json", "hf_quant_config.json", "quantize_config.json"}) {
-      if (!io::exists(path + "/" + config)) continue;
-      SF_ASSIGN(const std::string text, io::read_text(path + "/" + config, kJsonLimit));
-      made_of[config] = hex(XXH3_64bits(text.data(), text.size()));
-    }
+  // Every file beside the tensors that decides what is loaded (formats/config.cc, checkpoint/shards.cc).
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = io::is_directory(path) ? path : slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  for (const char* config :
+       {"config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json", "model.safetensors.index.json"}) {
+    const std::string file = fmt::format("{}/{}", folder, config);
+    if (!io::exists(file)) continue;
+    SF_ASSIGN(const std::string text, io::read_text(file, kJsonLimit));
+    made_of[config] = hex(XXH3_64bits(text.data(), text.size()));
   }
   std::set<std::string> paths(files.paths.begin(), files.paths.end());
   if (!io::is_directory(path)) paths.insert(path);  // a GGUF file's first part may hold no tensor

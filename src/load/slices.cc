@@ -101,9 +101,11 @@ TensorAxes axes_of(const LayerInfo& layer, std::string_view tensor, std::span<co
   if (shape.size() < 2 ||
       ends_with_any(tensor, {"qzeros", "zero_point", "g_idx", "weight_shape", "bias", "_scale_2", "global_scale"}))
     return {};
-  // "gptq", "auto-round gptq", and the same of awq; ModelOpt's nvfp4_awq is arranged as its others are.
+  // "gptq" and "auto-round gptq", each also with "_v2"; "awq" and "auto-round awq". ModelOpt's nvfp4_awq is arranged as its others
+  // are.
   const bool modelopt = layer.scheme.starts_with("modelopt"), awq = !modelopt && layer.scheme.ends_with("awq");
-  const bool k_outer = awq || layer.scheme.ends_with("gptq") || (modelopt && layer.experts > 0);
+  const bool gptq = layer.scheme.ends_with("gptq") || layer.scheme.ends_with("gptq_v2");
+  const bool k_outer = awq || gptq || (modelopt && layer.experts > 0);
   TensorAxes axes;
   const auto n_dim = shape[k_outer ? 1 : 0], k_dim = shape[k_outer ? 0 : 1];
   // Every step is one that a format has: a tensor that lies otherwise than was thought does not fit, and is read whole.

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from conftest import SHARED, checkpoint_path, fixture_folders
 
@@ -215,3 +217,40 @@ def test_malformed_files_are_refused_alike(swordfish, tmp_path):
         lower = err.lower()
         assert any(w.lower() in lower for w in case["words"]), (case["name"], err)
         assert not case["names"] or any(n.lower() in lower for n in case["names"]), (case["name"], err)
+
+
+def gptq_checkpoint(folder, checkpoint_format, sym=True):
+    """One k_proj with K = 8 N, so that qweight is square; zero points stored as version 1 or 2 stores 8."""
+    k, n, group, module = 512, 64, 128, "model.layers.0.self_attn.k_proj"
+    random = np.random.default_rng(1)
+    folder.mkdir(exist_ok=True)
+    save_file({f"{module}.qweight": random.integers(-2**31, 2**31, (k // 8, n)).astype(np.int32),
+               f"{module}.qzeros": np.full((k // group, n // 8), 0x77777777 if checkpoint_format == "gptq" else -0x77777778, np.int32),
+               f"{module}.scales": np.linspace(0.01, 0.02, k // group * n).reshape(-1, n).astype(np.float16),
+               f"{module}.g_idx": (np.arange(k) // group).astype(np.int32)}, folder / "model.safetensors")
+    gptq_config(folder, checkpoint_format, sym)
+    return folder
+
+
+def gptq_config(folder, checkpoint_format, sym):
+    config = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": sym, "checkpoint_format": checkpoint_format}
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "quantization_config": config}))
+
+
+def test_ranks_of_gptq_v2_are_those_of_v1(swordfish, tmp_path):
+    v1, v2 = gptq_checkpoint(tmp_path / "v1", "gptq"), gptq_checkpoint(tmp_path / "v2", "gptq_v2")
+    for rank in ("0/1", "0/2", "1/2"):
+        sums = [swordfish.json("load", path, "--rank", rank, "--checksum")["load"][0]["checksum"] for path in (v1, v2)]
+        assert sums[0] == sums[1], rank
+
+
+def test_a_cache_is_of_its_configuration(swordfish, tmp_path):
+    folder = gptq_checkpoint(tmp_path / "model", "gptq")
+    for path in (folder, folder / "model.safetensors"):
+        sums = []
+        for checkpoint_format in ("gptq", "gptq_v2"):  # other zero points from the same tensors
+            gptq_config(folder, checkpoint_format, False)
+            row = swordfish.json("load", path, "--cache", tmp_path / f"cache-{path.name}", "--checksum")["load"][0]
+            assert not row["from_packed"] and row["cache_written"]
+            sums.append(row["checksum"])
+        assert sums[0] != sums[1]

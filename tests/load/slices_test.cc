@@ -78,6 +78,23 @@ LayerInfo layer(const char* name, std::int64_t n, std::int64_t k, std::int64_t g
   return info;
 }
 
+// k_proj of a model with K = 8 N (Llama-3 70B): the shape of qweight does not tell which axis is which, so the scheme must.
+TEST(Slices, SquareWordsOfGptqLieAlongK) {
+  for (const char* scheme : {"gptq", "gptq_v2", "auto-round gptq", "auto-round gptq_v2"}) {
+    LayerInfo info;
+    info.name = "model.layers.0.self_attn.k_proj";
+    info.scheme = scheme;
+    info.n = 64;
+    info.k = 512;
+    info.group_size = 128;
+    const TensorAxes axes = axes_of(info, info.name + ".qweight", std::vector<std::int64_t>{64, 64});
+    EXPECT_EQ(axes.k_axis, 0) << scheme;
+    EXPECT_EQ(axes.k_step, 8) << scheme;
+    EXPECT_EQ(axes.n_axis, 1) << scheme;
+    EXPECT_EQ(axes.n_step, 1) << scheme;
+  }
+}
+
 // 29568 = 231 · 128: 231 groups over 2, 4, 8 ranks; 10944 and 2880 do not divide by 128.
 TEST(Ranks, TogetherHoldEverythingOnceAtGroupBoundaries) {
   for (const std::int64_t k : {29568, 10944, 2880, 1368, 704, 4096}) {
