@@ -99,8 +99,6 @@ Result<PackedWeight> describe(CodeType code, std::int64_t n, std::int64_t k, std
 // packed codes in place, so they must outlive it. For a view of host memory.
 Result<QuantTensor> unpack(const PackedView& weight, std::int64_t part);
 
-struct Container;  // not part of the public interface
-
 // A file of packed weights: safetensors, with the layout's name and version in its metadata (docs/layouts.md). Const members may be
 // called from several threads at once; what load() returns owns its bytes.
 class PackedFile {
@@ -128,7 +126,7 @@ class PackedFile {
   Result<std::optional<std::vector<float>>> load_bias(std::size_t layer, std::int64_t expert = 0) const;
 
  private:
-  friend const Container& tensors_of(const PackedFile& file);
+  friend struct PackedFileAccess;  // of the library itself
   struct Impl;
   explicit PackedFile(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

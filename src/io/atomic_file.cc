@@ -153,4 +153,10 @@ Status AtomicFile::commit() {
   return {};
 }
 
+Status write_file(const std::string& path, std::string_view text, bool force) {
+  SF_ASSIGN(const std::unique_ptr<AtomicFile> out, AtomicFile::create(path, force));
+  SF_TRY(out->write(0, text.data(), text.size()));
+  return out->commit();
+}
+
 }  // namespace swordfish::io

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "swordfish/status.h"
 
@@ -35,5 +36,8 @@ class AtomicFile {
   bool force_;
   int fd_ = -1;
 };
+
+// A whole file of these bytes; `force` as in create().
+Status write_file(const std::string& path, std::string_view text, bool force);
 
 }  // namespace swordfish::io

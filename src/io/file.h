@@ -1,4 +1,5 @@
-// File: a regular file read with pread, safe from several threads; the only way bytes enter Swordfish.
+// File: a regular file read with pread, safe from several threads. All bytes enter Swordfish through one: by read(), or, while a
+// model is loaded, by a read engine on its descriptor.
 #pragma once
 
 #include <cstddef>

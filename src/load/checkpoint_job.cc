@@ -84,15 +84,19 @@ Status CheckpointJob::process_plain(const LoadUnit& unit, LoadWorker& worker) {
   return {};
 }
 
+bool CheckpointJob::is_whole(std::size_t layer) const {
+  return plan_.cuts[layer].n == checkpoint_.layers()[layer].n && plan_.cuts[layer].k == checkpoint_.layers()[layer].k;
+}
+
 // The unit's matrices as this rank holds them.
 Result<std::vector<QuantTensor>> CheckpointJob::read_parts(const LoadUnit& unit, BufferSlab& scratch, Done& done) const {
   const SlabScope scope(scratch);
   std::vector<QuantTensor> parts;
-  for (const std::size_t m : plan_.pack_units[unit.pack_unit].members) {
+  for (const std::size_t m : plan_.pack_units[*unit.pack_unit].members) {
     const LayerInfo& info = checkpoint_.layers()[m];
     const LayerCut& cut = plan_.cuts[m];
     SF_ASSIGN(QuantTensor whole, checkpoint_.load(m, unit.expert));
-    if (cut.n == info.n && cut.k == info.k) {
+    if (is_whole(m)) {
       parts.push_back(std::move(whole));
     } else {
       for (std::size_t r = 0; r < cut.rows.size(); ++r) {
@@ -112,7 +116,7 @@ Result<std::vector<QuantTensor>> CheckpointJob::read_parts(const LoadUnit& unit,
 
 Status CheckpointJob::process(std::size_t number, const std::function<void()>& all_read, LoadWorker& worker) {
   const LoadUnit& unit = plan_.units[number];
-  if (plan_.plain(unit)) return process_plain(unit, worker);
+  if (!unit.pack_unit) return process_plain(unit, worker);
   if (worker.scratch.empty())
     worker.scratch = Buffer(std::min(most_scratch, scratch_bytes / static_cast<std::size_t>(most_workers(options_))));
   std::optional<Uploader::Admission> admission;
@@ -136,7 +140,7 @@ Status CheckpointJob::process(std::size_t number, const std::function<void()>& a
 Status CheckpointJob::pack_into(BufferSlab& slab, const LoadUnit& unit, const std::vector<QuantTensor>& parts, Done& done) {
   const SlabScope scope(slab);
   const Clock::time_point start = Clock::now();
-  const PackUnit& members = plan_.pack_units[unit.pack_unit];
+  const PackUnit& members = plan_.pack_units[*unit.pack_unit];
   Result<PackedWeight> weight = pack_parts(parts, members.name, options_.layout);
   if (weight.ok()) {
     done.weights.push_back(std::move(weight).value());
@@ -145,9 +149,12 @@ Status CheckpointJob::pack_into(BufferSlab& slab, const LoadUnit& unit, const st
       const std::lock_guard lock(notes_mutex_);
       plan_.notes.push_back(separate_note(checkpoint_.path(), members.name, weight.status().message()));
     }
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      SF_ASSIGN(PackedWeight alone, pack_parts({&parts[i], 1}, checkpoint_.layers()[members.members[i]].name, options_.layout));
+    std::span<const QuantTensor> left = parts;
+    for (const std::size_t m : members.members) {
+      const std::size_t own = is_whole(m) ? 1 : plan_.cuts[m].rows.size();
+      SF_ASSIGN(PackedWeight alone, pack_parts(left.first(own), checkpoint_.layers()[m].name, options_.layout));
       done.weights.push_back(std::move(alone));
+      left = left.subspan(own);
     }
   } else {
     return weight.status();
@@ -159,7 +166,7 @@ Status CheckpointJob::pack_into(BufferSlab& slab, const LoadUnit& unit, const st
 Status CheckpointJob::take(LoadedModel& model) {
   std::vector<std::vector<std::size_t>> of_weight(plan_.pack_units.size());  // units of each packed layer
   for (std::size_t u = 0; u < plan_.units.size(); ++u)
-    if (!plan_.plain(plan_.units[u])) of_weight[plan_.units[u].pack_unit].push_back(u);
+    if (plan_.units[u].pack_unit) of_weight[*plan_.units[u].pack_unit].push_back(u);
   for (std::size_t w = 0; w < plan_.pack_units.size(); ++w) {
     std::vector<std::size_t>& units = of_weight[w];
     if (units.empty()) continue;  // a stack of which this rank holds no expert

@@ -37,6 +37,7 @@ class CheckpointJob {
     std::vector<std::optional<std::vector<float>>> bias;  // of each member
   };
 
+  bool is_whole(std::size_t layer) const;  // this rank's cut of it
   Result<std::vector<QuantTensor>> read_parts(const LoadUnit& unit, BufferSlab& scratch, Done& done) const;
   Status process(std::size_t unit, const std::function<void()>& all_read, LoadWorker& worker);
   Status pack_into(BufferSlab& slab, const LoadUnit& unit, const std::vector<QuantTensor>& parts, Done& done);

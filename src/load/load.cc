@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "io/staging_memory.h"
 #include "load/cache_guard.h"
 #include "load/checkpoint_job.h"
 #include "load/load_hooks.h"
@@ -49,22 +50,21 @@ void count(LoadedModel& model) {
 }
 
 // What a load needs whatever it reads.
-class Means {
+class Resources {
  public:
   // The way to a GPU takes a quarter of the ring's memory.
-  Means(LoadOptions& options, std::uint64_t file_bytes, const JobHooks& hooks) {
+  Resources(LoadOptions& options, std::uint64_t file_bytes, const JobHooks& hooks) {
     if (!options.raw && (options.device.kind == Device::Kind::cuda || hooks.device != nullptr)) {
       const std::uint64_t chunks = options.ring_bytes / 4;
       options.ring_bytes -= chunks;
       const auto workers = static_cast<unsigned>(most_workers(options));
-      constexpr std::uint64_t kPage = 4096;
       uploader_ = std::make_unique<Uploader>(
           [this, device = options.device, workers, &hooks]() -> Result<LoadDevice*> {
             if (hooks.device != nullptr) return hooks.device;
             SF_ASSIGN(gpu_, make_load_gpu(device, 2 * workers));
             return gpu_.get();
           },
-          workers, std::max(chunks / (2 * workers) / kPage * kPage, kPage));
+          workers, std::max(chunks / (2 * workers) / io::kPage * io::kPage, io::kPage));
     }
     memory_ = std::make_shared<io::StagingMemory>(static_cast<std::size_t>(std::min(options.ring_bytes, file_bytes)), true);
   }
@@ -78,21 +78,21 @@ class Means {
   std::shared_ptr<io::StagingMemory> memory_;
 };
 
-Result<LoadedModel> load_packed_file(const std::string& path, const LoadOptions& options, const Means& means, const JobHooks& hooks,
-                                     Clock::time_point start) {
+Result<LoadedModel> load_packed_file(const std::string& path, const LoadOptions& options, const Resources& resources,
+                                     const JobHooks& hooks, Clock::time_point start) {
   if (options.ranks > 1) return unsupported("{}: a packed file is loaded whole; ranks are cut from the checkpoint", path);
   if (!options.layers.empty() || options.fuse)
     return unsupported("{}: a packed file is loaded as it is; layers and fuse are of the checkpoint", path);
   LoadedModel model;
   SF_ASSIGN(const auto file, io::File::open(path));
   SF_ASSIGN(const auto job, PackedJob::open(path, "", nullptr));
-  if (Uploader* const uploader = means.uploader()) {
+  if (Uploader* const uploader = resources.uploader()) {
     SF_TRY(uploader->problem());
     uploader->expect(file->size());
     job->upload_to(*uploader);
   }
   model.report.open_seconds = seconds_since(start);
-  SF_TRY(run_job(job->job(), options, means.memory(), model.report, hooks));
+  SF_TRY(run_job(job->job(), options, resources.memory(), model.report, hooks));
   if (!options.raw) SF_TRY(job->take(model));
   model.report.from_packed = true;
   return model;
@@ -106,15 +106,15 @@ Status make_folder(const std::string& path) {
 Result<LoadedModel> load_any(const std::string& path, LoadOptions options, const JobHooks& hooks, Clock::time_point start) {
   SF_TRY(check(options));
   const CacheGuard guard(path);
-  const Means means(options, guard.file_bytes(), hooks);
+  const Resources resources(options, guard.file_bytes(), hooks);
   if (PackedFile::is_packed(path)) {
-    SF_ASSIGN(LoadedModel model, load_packed_file(path, options, means, hooks, start));
+    SF_ASSIGN(LoadedModel model, load_packed_file(path, options, resources, hooks, start));
     count(model);
     return model;
   }
   SF_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(path, options.open));
   SF_ASSIGN(const auto job, CheckpointJob::open(checkpoint, options));
-  Uploader* const uploader = means.uploader();
+  Uploader* const uploader = resources.uploader();
   if (uploader != nullptr) {
     SF_TRY(uploader->problem());
     uploader->expect(job->plan().bytes - job->plan().strided_bytes);
@@ -127,7 +127,7 @@ Result<LoadedModel> load_any(const std::string& path, LoadOptions options, const
     SF_ASSIGN(cache, PackedCache::find(path, job->files(), options));
     if (cache->exists()) {
       model.report.open_seconds = seconds_since(start);
-      Status status = cache->load(options, means.memory(), uploader, hooks, model);
+      Status status = cache->load(options, resources.memory(), uploader, hooks, model);
       if (status.ok()) {
         count(model);
         return model;
@@ -139,7 +139,7 @@ Result<LoadedModel> load_any(const std::string& path, LoadOptions options, const
     }
   }
   model.report.open_seconds = seconds_since(start);
-  SF_TRY(run_job(job->job(), options, means.memory(), model.report, hooks));
+  SF_TRY(run_job(job->job(), options, resources.memory(), model.report, hooks));
   model.report.strided_bytes = job->plan().strided_bytes;
   model.report.pack_seconds = job->pack_seconds();
   if (job->plan().strided_tensors > 0) {

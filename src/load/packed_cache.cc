@@ -252,9 +252,7 @@ Status PackedCache::store(const LoadedModel& model, const LoadOptions& options) 
                          {"tensors", std::move(tensors)}};
   std::string text = manifest.dump(-1, ' ', false, Ordered::error_handler_t::replace) + "\n";
   text += hex(XXH3_64bits(text.data(), text.size())) + "\n";
-  SF_ASSIGN(const auto out, io::AtomicFile::create(file(".manifest"), true));
-  SF_TRY(out->write(0, text.data(), text.size()));
-  return out->commit();
+  return io::write_file(file(".manifest"), text, true);
 }
 
 }  // namespace swordfish

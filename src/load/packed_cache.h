@@ -5,10 +5,10 @@
 //   <key>.manifest             what the key was made of, checksums of everything, and what the two files do not say: JSON, then its
 //                              own checksum on a line
 //
-// The key is a hash of the format's version, the library's version and layout, options and rank, config.json, and of every shard:
-// name, size, time and header. Each file appears whole or not at all, the manifest last; without it there is
-// no cache. A checksum or a
-// size that differs is damage: the caller loads from the checkpoint and writes the files anew.
+// The key is a hash of the format's version, the library's version and layout, options and rank, every configuration file and the
+// index of shards, and of every shard: name, size, time and header. Each file appears whole or not at all, the manifest last;
+// without it there is no cache. A checksum or a size that differs is damage: the caller loads from the checkpoint and writes the
+// files anew.
 #pragma once
 
 #include <string>

@@ -54,7 +54,7 @@ class PackedJob {
 
  private:
   PackedJob(PackedFile file, Container plain, const PackedSums* sums)
-      : file_(std::move(file)), packed_(tensors_of(file_)), plain_(std::move(plain)), sums_(sums) {}
+      : file_(std::move(file)), packed_(PackedFileAccess::tensors(file_)), plain_(std::move(plain)), sums_(sums) {}
   struct Unit {
     bool plain = false;
     std::size_t layer = 0;  // or the tensor

@@ -178,7 +178,6 @@ class Planner {
       if (used_[t]) continue;
       const TensorInfo& tensor = tensors_[t];
       LoadUnit unit;
-      unit.pack_unit = plan_.pack_units.size();
       unit.tensors = {t};
       unit.bytes = tensor.bytes;
       unit.ranges = {{file_of(tensor), tensor.offset, tensor.bytes}};
@@ -198,7 +197,7 @@ class Planner {
     std::vector<LoadUnit> merged;
     for (LoadUnit& unit : plan_.units) {
       LoadUnit* last = merged.empty() ? nullptr : &merged.back();
-      if (last != nullptr && plan_.plain(unit) && plan_.plain(*last) && last->bytes + unit.bytes <= kPlainBytes) {
+      if (last != nullptr && !unit.pack_unit && !last->pack_unit && last->bytes + unit.bytes <= kPlainBytes) {
         last->tensors.push_back(unit.tensors.front());
         last->ranges.push_back(unit.ranges.front());
         last->bytes += unit.bytes;

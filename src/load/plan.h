@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,9 @@ namespace swordfish {
 
 // What one thread does at a time: one matrix of a packed weight, or some plain tensors.
 struct LoadUnit {
-  std::size_t pack_unit = 0;  // in LoadPlan::pack_units; of a plain unit their number
+  std::optional<std::size_t> pack_unit;  // in LoadPlan::pack_units; none: plain tensors
   std::int64_t expert = 0;
-  std::vector<std::size_t> tensors;  // plain ones: numbers in the checkpoint's tensors
+  std::vector<std::size_t> tensors;  // the plain ones: numbers in the checkpoint's tensors
   std::vector<io::StagedRange> ranges;
   std::uint64_t bytes = 0;  // of the ranges
 };
@@ -32,8 +33,6 @@ struct LoadPlan {
   std::uint64_t strided_bytes = 0;       // of these, read although another rank's: they lie between runs shorter than 64 KiB
   std::uint64_t strided_tensors = 0;
   std::vector<std::string> notes;
-
-  bool plain(const LoadUnit& unit) const { return unit.pack_unit == pack_units.size(); }
 };
 
 // Runs shorter than this are not worth a seek each: the tensor is read from its first to its last.

@@ -49,9 +49,8 @@ std::pair<std::int64_t, std::int64_t> share(std::int64_t count, const Rank& rank
 Status cut_projections(const LayerInfo& layer, const Rank& rank, LayerCut& cut) {
   if (layer.projections.empty()) {
     return unsupported(
-        "{}: several projections in one tensor, and neither its format nor the configuration says which rows belong to which; load "
-        "it "
-        "with one rank{}",
+        "{}: several projections in one tensor, and neither its format nor the configuration says which rows belong to which; "
+        "load it with one rank{}",
         printable(layer.name), layer.experts > 0 ? ", or deal whole experts out" : "");
   }
   cut.rows.clear();

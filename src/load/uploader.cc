@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/timer.h"
 #include "base/try.h"
 #include "device/device.h"
 
@@ -14,19 +15,6 @@ namespace swordfish {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Adds the time of its scope.
-class Timer {
- public:
-  explicit Timer(double& sum) : sum_(sum) {}
-  ~Timer() { sum_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
-
- private:
-  double& sum_;
-  Clock::time_point start_ = Clock::now();
-};
 
 constexpr std::uint64_t round_up(std::uint64_t size) {
   return (size + DeviceWeight::alignment - 1) / DeviceWeight::alignment * DeviceWeight::alignment;
@@ -42,6 +30,8 @@ Uploader::Uploader(MakeDevice make, unsigned workers, std::uint64_t chunk_bytes)
       status = make_ready(made);
     } catch (const std::bad_alloc&) {
       status = Status(Code::out_of_memory, "out of memory while making the device ready");
+    } catch (const std::exception& e) {
+      status = Status(Code::internal, e.what());
     }
     const std::lock_guard lock(mutex_);
     ready_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();

@@ -29,8 +29,8 @@ class Uploader {
  public:
   static constexpr std::uint64_t run_bytes = std::uint64_t{256} << 20;
   using MakeDevice = std::function<Result<LoadDevice*>()>;
-  static constexpr std::uint64_t admitted_bytes = std::uint64_t{64}
-                                                  << 20;  // in work at once beside scratch, or one unit that is larger
+  // In work at once beside scratch, or one unit that is larger.
+  static constexpr std::uint64_t admitted_bytes = std::uint64_t{64} << 20;
 
   // `make` is called on a thread; what it gives outlives the uploader and has two lanes for each worker.
   Uploader(MakeDevice make, unsigned workers, std::uint64_t chunk_bytes);

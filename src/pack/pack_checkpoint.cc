@@ -1,10 +1,10 @@
 // pack_checkpoint(): load one matrix, pack it, write it, drop it; then the next.
 #include "pack/pack_checkpoint.h"
 
-#include <chrono>
 #include <utility>
 
 #include "base/error.h"
+#include "base/timer.h"
 #include "base/try.h"
 #include "pack/pack_units.h"
 #include "pack/packed_writer.h"
@@ -12,18 +12,6 @@
 
 namespace swordfish {
 namespace {
-
-class Seconds {
- public:
-  explicit Seconds(double& sum) : sum_(sum) {}
-  ~Seconds() { sum_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-  Seconds(const Seconds&) = delete;
-  Seconds& operator=(const Seconds&) = delete;
-
- private:
-  double& sum_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 class CheckpointPacker {
  public:
@@ -50,7 +38,7 @@ class CheckpointPacker {
     report_.layers = static_cast<std::int64_t>(written_.size());
     report_.packed_bytes = writer.data_bytes();
     {
-      const Seconds timer(report_.write_seconds);
+      const Timer timer(report_.write_seconds);
       SF_TRY(writer.finish());
     }
     return std::move(report_);
@@ -71,7 +59,7 @@ class CheckpointPacker {
   }
 
   Result<std::vector<QuantTensor>> load(const PackUnit& unit, std::int64_t expert) {
-    const Seconds timer(report_.read_seconds);
+    const Timer timer(report_.read_seconds);
     std::vector<QuantTensor> parts;
     for (const std::size_t m : unit.members) {
       SF_ASSIGN(QuantTensor part, source_.load(m, expert));
@@ -81,13 +69,13 @@ class CheckpointPacker {
   }
 
   Result<PackedWeight> pack_parts(std::span<const QuantTensor> parts, const std::string& name) {
-    const Seconds timer(report_.pack_seconds);
+    const Timer timer(report_.pack_seconds);
     return options_.layout == Layout::mma64_1 ? pack(parts, name, options_.threads)
                                               : pack_blockscaled(parts, name, options_.threads);
   }
 
   Status write(const PackUnit& unit, std::int64_t expert, const PackedWeight& weight, PackedWriter& writer) {
-    const Seconds timer(report_.write_seconds);
+    const Timer timer(report_.write_seconds);
     return writer.add_entry(describe(unit), expert, weight);
   }
 
@@ -124,7 +112,7 @@ class CheckpointPacker {
       for (const std::size_t m : unit.members) {
         std::optional<std::vector<float>> bias;
         if (!layers_[m].bias.empty()) {
-          const Seconds timer(report_.read_seconds);
+          const Timer timer(report_.read_seconds);
           SF_ASSIGN(bias, source_.load_bias(m, e));
         }
         any |= bias.has_value();
@@ -133,7 +121,7 @@ class CheckpointPacker {
       }
     }
     if (!any) return {};
-    const Seconds timer(report_.write_seconds);
+    const Timer timer(report_.write_seconds);
     return writer.add_bias(layer, values);
   }
 

@@ -286,7 +286,7 @@ PackedFile::~PackedFile() = default;
 const std::string& PackedFile::path() const { return impl_->path; }
 const std::vector<PackedFile::Layer>& PackedFile::layers() const { return impl_->layers; }
 
-const Container& tensors_of(const PackedFile& file) { return file.impl_->container; }
+const Container& PackedFileAccess::tensors(const PackedFile& file) { return file.impl_->container; }
 
 bool PackedFile::is_packed(const std::string& path) {
   if (!io::exists(path) || io::is_directory(path)) return false;

@@ -66,7 +66,9 @@ struct PackedPlane {
 
 // The tensors of an open packed file, for those that read planes in their own way. They live as long as the file's handle, moved or
 // not.
-const Container& tensors_of(const PackedFile& file);
+struct PackedFileAccess {
+  static const Container& tensors(const PackedFile& file);
+};
 
 // Rows of a block of scales (and, in mma64/1, of codes).
 inline std::int64_t block_rows(Layout layout) { return layout == Layout::mma64_1 ? mma64::block_n : sm1xx::atom_n; }

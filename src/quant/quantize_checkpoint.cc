@@ -18,7 +18,7 @@
 #include "formats/fused.h"
 #include "formats/patterns.h"
 #include "io/file.h"
-#include "quant/output_folder.h"
+#include "io/output_folder.h"
 #include "quant/quantize.h"
 #include "swordfish/quantize.h"
 
@@ -368,8 +368,8 @@ Result<QuantizeReport> Quantizer::run(const std::string& path, const std::string
   std::error_code ignored;
   if (std::filesystem::equivalent(path, out, ignored)) return invalid_argument("{}: the output cannot replace the input", out);
   SF_TRY(report(0));  // the input is sound: from here on it is the output that can fail
-  SF_ASSIGN(const std::unique_ptr<OutputFolder> folder,
-            OutputFolder::create(out, options_.force, {"model.safetensors", "config.json", "hf_quant_config.json"}));
+  SF_ASSIGN(const std::unique_ptr<io::OutputFolder> folder,
+            io::OutputFolder::create(out, options_.force, {"model.safetensors", "config.json", "hf_quant_config.json"}));
   if (options_.scheme == QuantizeScheme::nvfp4) SF_TRY(find_globals());
   SF_TRY(write_model(folder->file("model.safetensors")));
   config_.json["quantization_config"] = quantization_config();

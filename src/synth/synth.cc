@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "checkpoint/safetensors_writer.h"
+#include "io/output_folder.h"
 #include "quant/numeric.h"
-#include "quant/output_folder.h"
 #include "synth/values.h"
 
 namespace swordfish {
@@ -249,7 +249,7 @@ Result<SynthReport> synthesize(const std::string& out, const SynthOptions& optio
     shards.back().push_back(std::move(item));
   }
 
-  SF_ASSIGN(const auto folder, OutputFolder::create(out, false, {}));
+  SF_ASSIGN(const auto folder, io::OutputFolder::create(out, false, {}));
   Writer writer(options, builder.bytes);
   Json map = Json::object();
   for (std::size_t s = 0; s < shards.size(); ++s) {

@@ -1,5 +1,5 @@
 // A folder under a temporary name that commit() renames.
-#include "quant/output_folder.h"
+#include "io/output_folder.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "io/file.h"
 #include "io/temporary_names.h"
 
-namespace swordfish {
+namespace swordfish::io {
 namespace {
 
 std::string parent_of(const std::string& path) {
@@ -49,11 +49,11 @@ Result<std::unique_ptr<OutputFolder>> OutputFolder::create(const std::string& pa
                                                            std::initializer_list<std::string_view> files) {
   std::string target = path;
   while (target.size() > 1 && target.back() == '/') target.pop_back();
-  const bool exists = io::exists(target);
-  if (exists && !force) return invalid_argument("{}: exists already; use force to replace it", target);
-  if (exists) {
-    if (!io::is_directory(target)) return invalid_argument("{}: exists and is not a folder; it is not replaced", target);
-    SF_ASSIGN(const std::vector<std::string> entries, io::list_directory(target));
+  const bool replace = exists(target);
+  if (replace && !force) return invalid_argument("{}: exists already; use force to replace it", target);
+  if (replace) {
+    if (!is_directory(target)) return invalid_argument("{}: exists and is not a folder; it is not replaced", target);
+    SF_ASSIGN(const std::vector<std::string> entries, list_directory(target));
     for (const std::string& entry : entries) {
       if (std::find(files.begin(), files.end(), entry) == files.end()) {
         return invalid_argument("{}: holds '{}', which is no earlier result; the folder is not replaced", target, entry);
@@ -63,21 +63,21 @@ Result<std::unique_ptr<OutputFolder>> OutputFolder::create(const std::string& pa
   std::string temporary;
   for (int i = 0; temporary.empty(); ++i) {
     const std::string candidate = fmt::format("{}.part-{}-{}", target, ::getpid(), i);
-    io::remember_temporary(candidate);
+    remember_temporary(candidate);
     if (::mkdir(candidate.c_str(), 0777) == 0) {
       temporary = candidate;
       continue;
     }
     const int error = errno;
-    io::forget_temporary(candidate);
+    forget_temporary(candidate);
     if (error != EEXIST || i == 100) return io_error("{}: cannot make a folder beside it: {}", target, errno_text(error));
   }
-  return std::unique_ptr<OutputFolder>(new OutputFolder(std::move(target), std::move(temporary), exists, files));
+  return std::unique_ptr<OutputFolder>(new OutputFolder(std::move(target), std::move(temporary), replace, files));
 }
 
 OutputFolder::OutputFolder(std::string path, std::string temporary, bool replace, std::initializer_list<std::string_view> files)
     : path_(std::move(path)), temporary_(std::move(temporary)), replace_(replace) {
-  for (const std::string_view name : files) io::remember_temporary(files_.emplace_back(file(name)));
+  for (const std::string_view name : files) remember_temporary(files_.emplace_back(file(name)));
 }
 
 OutputFolder::~OutputFolder() {
@@ -87,16 +87,12 @@ OutputFolder::~OutputFolder() {
 }
 
 void OutputFolder::forget() {
-  for (const std::string& name : files_) io::forget_temporary(name);
-  io::forget_temporary(temporary_);
+  for (const std::string& name : files_) forget_temporary(name);
+  forget_temporary(temporary_);
   temporary_.clear();
 }
 
-Status OutputFolder::write_text(std::string_view name, std::string_view text) const {
-  SF_ASSIGN(const std::unique_ptr<io::AtomicFile> out, io::AtomicFile::create(file(name), false));
-  SF_TRY(out->write(0, text.data(), text.size()));
-  return out->commit();
-}
+Status OutputFolder::write_text(std::string_view name, std::string_view text) const { return write_file(file(name), text, false); }
 
 Status OutputFolder::commit() {
   SF_TRY(sync_folder(temporary_));
@@ -118,4 +114,4 @@ Status OutputFolder::commit() {
   return io_error("{}: cannot rename the finished folder to it: {}", path_, errno_text(errno));
 }
 
-}  // namespace swordfish
+}  // namespace swordfish::io

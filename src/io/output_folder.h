@@ -9,7 +9,7 @@
 
 #include "swordfish/status.h"
 
-namespace swordfish {
+namespace swordfish::io {
 
 class OutputFolder {
  public:
@@ -34,4 +34,4 @@ class OutputFolder {
   std::vector<std::string> files_;  // in the temporary folder
 };
 
-}  // namespace swordfish
+}  // namespace swordfish::io
