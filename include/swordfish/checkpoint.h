@@ -55,6 +55,7 @@ struct LayerInfo {
   ZeroKind zero = ZeroKind::constant;
   DType scale_type = DType::f16;
   bool has_global = false;
+  bool k_first = false;     // the first dimension of codes and scales runs along K (GPTQ, AWQ, ModelOpt's stacked experts), not N
   std::string fused_into;   // "model.layers.0.self_attn.qkv_proj" when it is a part of a module that engines fuse, else empty
   int fused_index = 0;      // its place among the parts
   std::string bias;         // tensor name; empty when there is none. It may be an all-zero placeholder, which load_bias() drops

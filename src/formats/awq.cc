@@ -151,6 +151,7 @@ struct AwqReader {
     info.code = CodeType::int4;
     info.k = shape[0];
     info.n = 8 * shape[1];
+    info.k_first = true;
     info.group_size = params.group_size == -1 ? info.k : params.group_size;
     info.zero = zeros_needed ? ZeroKind::integers : ZeroKind::constant;
     info.scale_type = scales->dtype;

@@ -66,6 +66,7 @@ FormatLayer fp4_layer(std::shared_ptr<const Container> container, Fp4Matrix matr
   info.zero = ZeroKind::constant;
   info.scale_type = matrix.scale_type;
   info.has_global = matrix.global != nullptr;
+  info.k_first = matrix.transposed;
   list_tensors(*container, {matrix.codes, matrix.scales, matrix.global}, info);
   Fp4Loader loader{std::move(container), info.name,     info.n,        info.k,           info.experts,      info.group_size,
                    matrix.codes,         matrix.scales, matrix.global, matrix.global_op, matrix.scale_type, matrix.transposed};

@@ -175,6 +175,7 @@ struct GptqReader {
     SF_ASSIGN(info.k, find_k(module, params, qweight, g_idx));
     info.group_size = params.group_size == -1 ? info.k : std::min(params.group_size, info.k);
     info.act_order = params.act_order;
+    info.k_first = true;
     info.zero = params.sym.value_or(false) ? ZeroKind::constant : ZeroKind::integers;
     info.scale_type = scales.dtype;
     const std::int64_t groups = (info.k + info.group_size - 1) / info.group_size;

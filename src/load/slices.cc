@@ -101,16 +101,11 @@ TensorAxes axes_of(const LayerInfo& layer, std::string_view tensor, std::span<co
   if (shape.size() < 2 ||
       ends_with_any(tensor, {"qzeros", "zero_point", "g_idx", "weight_shape", "bias", "_scale_2", "global_scale"}))
     return {};
-  // "gptq" and "auto-round gptq", each also with "_v2"; "awq" and "auto-round awq". ModelOpt's nvfp4_awq is arranged as its others
-  // are.
-  const bool modelopt = layer.scheme.starts_with("modelopt"), awq = !modelopt && layer.scheme.ends_with("awq");
-  const bool gptq = layer.scheme.ends_with("gptq") || layer.scheme.ends_with("gptq_v2");
-  const bool k_outer = awq || gptq || (modelopt && layer.experts > 0);
   TensorAxes axes;
-  const auto n_dim = shape[k_outer ? 1 : 0], k_dim = shape[k_outer ? 0 : 1];
+  const auto n_dim = shape[layer.k_first ? 1 : 0], k_dim = shape[layer.k_first ? 0 : 1];
   // Every step is one that a format has: a tensor that lies otherwise than was thought does not fit, and is read whole.
-  if (n_dim == layer.n || (awq && 8 * n_dim == layer.n && tensor.ends_with(".qweight"))) {
-    axes.n_axis = k_outer ? 1 : 0;
+  if (n_dim == layer.n || (layer.k_first && 8 * n_dim == layer.n && tensor.ends_with(".qweight"))) {  // AWQ: 8 rows a word
+    axes.n_axis = layer.k_first ? 1 : 0;
     axes.n_step = layer.n / n_dim;
   }
   // A scale stands for a group; a code word for 1, 2, 4, 8 or (gpt-oss blocks) 32 columns. The last of a row may be partial.
@@ -119,7 +114,7 @@ TensorAxes axes_of(const LayerInfo& layer, std::string_view tensor, std::span<co
       scales ? std::vector<std::int64_t>{layer.group_size} : std::vector<std::int64_t>{1, 2, 4, 8, 32};
   for (const std::int64_t step : steps) {
     if (step < 1 || k_dim != (layer.k + step - 1) / step) continue;
-    axes.k_axis = k_outer ? 0 : 1;
+    axes.k_axis = layer.k_first ? 0 : 1;
     axes.k_step = step;
     break;
   }

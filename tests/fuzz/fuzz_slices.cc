@@ -77,7 +77,7 @@ void check_ranks(Stream& in) {
                                        "model.layers.0.self_attn.qkv_proj"};
   LayerInfo info;
   info.name = kNames[in.below(6)];
-  info.scheme = in.below(2) != 0 ? "gptq" : "modelopt nvfp4";
+  info.k_first = in.below(2) != 0;
   info.n = 1 + static_cast<std::int64_t>(in.below(70'000));
   info.k = 1 + static_cast<std::int64_t>(in.below(70'000));
   info.group_size = in.below(4) == 0 ? info.k : 1 + static_cast<std::int64_t>(in.below(300));

@@ -71,27 +71,37 @@ TEST(Slices, BytesThatTheShapeDoesNotDivideAreWhole) {
 LayerInfo layer(const char* name, std::int64_t n, std::int64_t k, std::int64_t group) {
   LayerInfo info;
   info.name = name;
-  info.scheme = "gptq";
+  info.k_first = true;
   info.n = n;
   info.k = k;
   info.group_size = group;
   return info;
 }
 
-// k_proj of a model with K = 8 N (Llama-3 70B): the shape of qweight does not tell which axis is which, so the scheme must.
-TEST(Slices, SquareWordsOfGptqLieAlongK) {
-  for (const char* scheme : {"gptq", "gptq_v2", "auto-round gptq", "auto-round gptq_v2"}) {
-    LayerInfo info;
-    info.name = "model.layers.0.self_attn.k_proj";
-    info.scheme = scheme;
-    info.n = 64;
-    info.k = 512;
-    info.group_size = 128;
-    const TensorAxes axes = axes_of(info, info.name + ".qweight", std::vector<std::int64_t>{64, 64});
-    EXPECT_EQ(axes.k_axis, 0) << scheme;
-    EXPECT_EQ(axes.k_step, 8) << scheme;
-    EXPECT_EQ(axes.n_axis, 1) << scheme;
-    EXPECT_EQ(axes.n_step, 1) << scheme;
+// Square tensors, whose shape does not tell which axis is which: k_proj of Llama-3 70B in GPTQ (K = 8 N) and NVFP4 (K = 2 N), AWQ
+// with N = 8 K.
+TEST(Slices, AxesOfSquareTensors) {
+  const std::vector<std::int64_t> square{64, 64};
+  LayerInfo info = layer("k_proj", 64, 512, 128);
+  const TensorAxes gptq = axes_of(info, "k_proj.qweight", square);
+  EXPECT_EQ(gptq.k_axis, 0);
+  EXPECT_EQ(gptq.k_step, 8);
+  EXPECT_EQ(gptq.n_axis, 1);
+  EXPECT_EQ(gptq.n_step, 1);
+  info = layer("k_proj", 512, 64, 32);
+  const TensorAxes awq = axes_of(info, "k_proj.qweight", square);
+  EXPECT_EQ(awq.k_axis, 0);
+  EXPECT_EQ(awq.k_step, 1);
+  EXPECT_EQ(awq.n_axis, 1);
+  EXPECT_EQ(awq.n_step, 8);
+  for (const bool k_first : {false, true}) {
+    info = layer("k_proj", 64, 128, 16);
+    info.k_first = k_first;
+    const TensorAxes nvfp4 = axes_of(info, "k_proj.weight", square);
+    EXPECT_EQ(nvfp4.k_axis, k_first ? 0 : 1);
+    EXPECT_EQ(nvfp4.k_step, 2);
+    EXPECT_EQ(nvfp4.n_axis, k_first ? 1 : 0);
+    EXPECT_EQ(nvfp4.n_step, 1);
   }
 }
 
