@@ -115,6 +115,7 @@ class Packer {
       } else {
         pack_in_place(nb0, nb1, kb0, kb1);
       }
+      finish_stores();
     });
   }
 
