@@ -54,12 +54,6 @@ Result<Dispatch> find_reader(const Config& config) {
                      kMethods);
 }
 
-std::string folder_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 std::string without_trailing_slashes(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
@@ -113,7 +107,7 @@ Status Checkpoint::Impl::open(const OpenOptions& options) {
   if (io::is_directory(path)) return open_safetensors(without_trailing_slashes(path), "");
   SF_ASSIGN(const bool gguf, has_gguf_magic(path));
   if (gguf || path.ends_with(".gguf")) return open_gguf_file();
-  if (path.ends_with(".safetensors")) return open_safetensors(folder_of(path), path);
+  if (path.ends_with(".safetensors")) return open_safetensors(io::folder_of(path), path);
   return unsupported("{}: neither a folder, nor a .safetensors file, nor GGUF (no magic 'GGUF'); supported: {}", path, kMethods);
 }
 

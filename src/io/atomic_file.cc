@@ -13,16 +13,11 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "io/file.h"
 #include "io/temporary_names.h"
 
 namespace swordfish::io {
 namespace {
-
-std::string folder_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
 
 std::string random_name(const std::string& path) {
   std::uint64_t number = 0;

@@ -97,6 +97,12 @@ bool is_directory(const std::string& path) {
   return path.find('\0') == std::string::npos && ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
 Result<std::vector<std::string>> list_directory(const std::string& path) {
   if (path.find('\0') != std::string::npos) return invalid_argument("{}: a path may not hold a NUL byte", printable(path));
   DIR* folder = ::opendir(path.c_str());

@@ -39,8 +39,9 @@ class File {
 
 // A whole small file (configuration, index) as text; refuses one larger than `limit` bytes.
 Result<std::string> read_text(const std::string& path, std::uint64_t limit);
-bool exists(const std::string& path);        // anything of that name, dangling links and FIFOs included
-bool is_directory(const std::string& path);  // follows links
+bool exists(const std::string& path);            // anything of that name, dangling links and FIFOs included
+bool is_directory(const std::string& path);      // follows links
+std::string folder_of(const std::string& path);  // in which the name stands: "." without a slash
 // Plain names of the entries of a folder, sorted, without "." and "..".
 Result<std::vector<std::string>> list_directory(const std::string& path);
 

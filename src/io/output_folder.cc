@@ -21,12 +21,6 @@
 namespace swordfish::io {
 namespace {
 
-std::string parent_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 void remove_quietly(const std::string& path) {
   std::error_code ignored;  // best effort: the caller has an error or a result already
   std::filesystem::remove_all(path, ignored);
@@ -101,13 +95,13 @@ Status OutputFolder::commit() {
   const unsigned how = replace_ ? RENAME_EXCHANGE : RENAME_NOREPLACE;
   if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), how) == 0) {
     if (!replace_) forget();
-    return sync_folder(parent_of(path_));
+    return sync_folder(folder_of(path_));
   }
   if (errno == EINVAL || errno == ENOSYS) {
     if (replace_) remove_quietly(path_);
     if (::rename(temporary_.c_str(), path_.c_str()) == 0) {
       forget();
-      return sync_folder(parent_of(path_));
+      return sync_folder(folder_of(path_));
     }
   }
   if (errno == EEXIST || errno == ENOTEMPTY) return invalid_argument("{}: exists already; use force to replace it", path_);

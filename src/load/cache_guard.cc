@@ -28,9 +28,8 @@ CacheGuard::CacheGuard(const std::string& path) {
   };
   if (!io::is_directory(path)) {
     // The other files of a split model lie beside it.
-    const std::size_t slash = path.rfind('/');
     if (path.ends_with(".gguf")) {
-      const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+      const std::string folder = io::folder_of(path);
       const auto names = io::list_directory(folder);
       if (names.ok())
         for (const std::string& name : *names) add(fmt::format("{}/{}", folder, name));

@@ -69,8 +69,7 @@ Result<PackedCache> PackedCache::find(const std::string& path, const JobFiles& f
                   {"whole_experts", options.whole_experts},
                   {"gptq_v1_zeros", static_cast<int>(options.open.gptq_v1_zeros)}};
   // Every file beside the tensors that decides what is loaded (formats/config.cc, checkpoint/shards.cc).
-  const std::size_t slash = path.rfind('/');
-  const std::string folder = io::is_directory(path) ? path : slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const std::string folder = io::is_directory(path) ? path : io::folder_of(path);
   for (const char* config :
        {"config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json", "model.safetensors.index.json"}) {
     const std::string file = fmt::format("{}/{}", folder, config);

@@ -114,5 +114,11 @@ TEST_F(FileTest, AnswersQuestionsAboutFolders) {
   EXPECT_THAT(io::list_directory(folder_.path("z")).status().message(), HasSubstr("cannot list the folder"));
 }
 
+TEST(File, FolderOfAName) {
+  EXPECT_EQ(io::folder_of("a"), ".");
+  EXPECT_EQ(io::folder_of("/a"), "/");
+  EXPECT_EQ(io::folder_of("x/y/a"), "x/y");
+}
+
 }  // namespace
 }  // namespace swordfish
