@@ -8,8 +8,10 @@
 //               save a shift, but the tensor core's truncated sums of (128 + q)·x cost accuracy where x has a large mean.
 //               Where the caller takes the zero point off at once (int4_fragment_high) that does not matter: 128 + q, 1024 + q.
 //   int8, bf16: ((q & 127) | 0x4300) − ((~q & 128) | 0x4300) = q − 128.   int8, f16: (1024 + q) − 1152.
-//   e2m1:       a multiplication copies the nibble to the sign and to the exponent's low bits at once: 9 half-rate instructions a
-//               word (the shifts of bit placement would be 15), the four multiplications run beside them on the other pipe.
+//   e2m1:       the sign goes to bit 15, the rest to the exponent's low bits. Half of a word's nibbles are first brought to the
+//               distance between the two that the 16-bit type has, by one shift and one lop3 for all of them; then each pair takes
+//               a shift and a mask. 7 half-rate instructions a word, the four left shifts run on the multiply pipe. (Sign and rest
+//               placed apart for each pair: 15; a multiplication that copies each nibble to both places: 9 and 4.)
 #pragma once
 
 #include "kernels/cuda/ptx/arith.h"
@@ -76,20 +78,22 @@ inline constexpr int e2m1_shift = half == Half::bf16 ? 126 : 14;
 // factor_g and factor_g8 (pairs of one value) multiply rows g and g+8; the product must be exact for the result to be.
 template <Half half>
 SF_DEVICE void e2m1_fragment(std::uint32_t word, std::uint32_t factor_g, std::uint32_t factor_g8, std::uint32_t (&a)[4]) {
-  const std::uint32_t high = word >> 8;
   if constexpr (half == Half::bf16) {
-    // n · (2^12 + 2^6): sign at bit 15, exponent and mantissa at bits 8–6; the rest is masked off.
-    constexpr std::uint32_t mask = 0x81c081c0u;
-    a[0] = ptx::mul_x2<half>((word & 0x000f000fu) * 0x1040u & mask, factor_g);
-    a[2] = ptx::mul_x2<half>((word & 0x00f000f0u) * 0x104u & mask, factor_g);
-    a[1] = ptx::mul_x2<half>((high & 0x000f000fu) * 0x1040u & mask, factor_g8);
-    a[3] = ptx::mul_x2<half>((high & 0x00f000f0u) * 0x104u & mask, factor_g8);
+    constexpr std::uint32_t mask = 0x81c081c0u;  // the sign at bit 15, exponent and mantissa at bits 8–6
+    const std::uint32_t low = ptx::select_bits(0x22002200u, word << 6, word);    // nibbles 0, 1, 4, 5, with signs at bits 9 and 13
+    const std::uint32_t high = ptx::select_bits(0x88008800u, word, word >> 6);   // nibbles 2, 3, 6, 7, with signs at bits 11 and 15
+    a[0] = ptx::mul_x2<half>(low << 6 & mask, factor_g);
+    a[2] = ptx::mul_x2<half>(low << 2 & mask, factor_g);
+    a[1] = ptx::mul_x2<half>(high << 4 & mask, factor_g8);
+    a[3] = ptx::mul_x2<half>(high & mask, factor_g8);
   } else {
-    // Bits 11–9 would meet the sign's copy, so the two are placed apart.
-    a[0] = ptx::mul_x2<half>((word & 0x00080008u) * 0x1000u + (word & 0x00070007u) * 0x200u, factor_g);
-    a[2] = ptx::mul_x2<half>((word & 0x00800080u) * 0x100u + (word & 0x00700070u) * 0x20u, factor_g);
-    a[1] = ptx::mul_x2<half>((high & 0x00080008u) * 0x1000u + (high & 0x00070007u) * 0x200u, factor_g8);
-    a[3] = ptx::mul_x2<half>((high & 0x00800080u) * 0x100u + (high & 0x00700070u) * 0x20u, factor_g8);
+    constexpr std::uint32_t mask = 0x8e008e00u;  // bits 15, 11–9
+    const std::uint32_t even = ptx::select_bits(0x40404040u, word << 3, word);  // nibbles 0, 2, 4, 6, with signs at bits 6 and 14
+    const std::uint32_t odd = ptx::select_bits(0x80808080u, word, word >> 3);   // nibbles 1, 3, 5, 7, with signs at bits 7 and 15
+    a[0] = ptx::mul_x2<half>(even << 9 & mask, factor_g);
+    a[2] = ptx::mul_x2<half>(odd << 8 & mask, factor_g);
+    a[1] = ptx::mul_x2<half>(even << 1 & mask, factor_g8);
+    a[3] = ptx::mul_x2<half>(odd & mask, factor_g8);
   }
 }
 

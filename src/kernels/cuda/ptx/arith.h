@@ -35,6 +35,11 @@ SF_DEVICE std::uint32_t and_or(std::uint32_t a, std::uint32_t mask, std::uint32_
   return lop3<(kLopA & kLopB) | kLopC>(a, mask, base);
 }
 
+// (a & mask) | (b & ~mask).
+SF_DEVICE std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
+  return lop3<(kLopA & kLopB) | (~kLopA & kLopC & 0xff)>(mask, a, b);
+}
+
 // prmt.b32 (PTX ISA, "Data Movement and Conversion Instructions: prmt"), default mode: byte i of the result is byte (selector >>
 // 4i) & 7 of {b, a}; bit 3 of the selector spreads that byte's sign instead.
 SF_DEVICE std::uint32_t prmt(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
@@ -50,6 +55,22 @@ SF_DEVICE std::uint32_t prmt(std::uint32_t a, std::uint32_t b, std::uint32_t sel
     d |= (s & 8 ? (byte & 0x80 ? 0xffu : 0u) : byte) << (8 * i);
   }
   return d;
+#endif
+}
+// mov.b32 (PTX ISA, "Data Movement and Conversion Instructions: mov", pack and unpack): element i (0: low) of a pair, twice. As an
+// operand of fma_x2 and the like it is free: the hardware takes either half for both.
+template <int i>
+SF_DEVICE std::uint32_t twice(std::uint32_t pair) {
+#if SF_ON_DEVICE
+  std::uint32_t d;
+  if constexpr (i == 0)
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(d) : "r"(pair));
+  else
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(d) : "r"(pair));
+  return d;
+#else
+  const std::uint32_t element = pair >> 16 * i & 0xffff;
+  return element << 16 | element;
 #endif
 }
 // shf.r.wrap.b32 (PTX ISA, "shf"): the low word of {high, low} >> (shift % 32).
