@@ -76,8 +76,8 @@ TEST(Traffic, Decode) {
   EXPECT_EQ((decode<Weights::int4, 1, Flush::units>(8, 128, PlaneType::bf16)), (Cost{26, 0, 3136}));
   EXPECT_EQ((decode<Weights::int4, 2, Flush::units>(16, 128, PlaneType::bf16)), (Cost{34, 0, 4160}));
   EXPECT_EQ((decode<Weights::int8, 1, Flush::units>(8, 128, PlaneType::bf16)), (Cost{42, 0, 5184}));
-  EXPECT_EQ((decode<Weights::fp4_e8m0, 1, Flush::slices>(8, 32, PlaneType::e8m0)), (Cost{58, 0, 3328}));
-  EXPECT_EQ((decode<Weights::fp4_e4m3, 1, Flush::slices>(8, 16, PlaneType::e4m3)), (Cost{58, 0, 3328}));
+  EXPECT_EQ((decode<Weights::fp4_e8m0, 1, Flush::pairs>(8, 32, PlaneType::e8m0)), (Cost{33, 0, 3200}));
+  EXPECT_EQ((decode<Weights::fp4_e4m3, 1, Flush::slices>(8, 16, PlaneType::e4m3)), (Cost{42, 0, 3328}));
 }
 TEST(Traffic, Middle) {
   EXPECT_EQ((middle<Weights::int4, 2, Flush::units, 4>(32, 128, PlaneType::bf16)), (Cost{52, 0, 3136}));

@@ -80,14 +80,14 @@ template <Half half>
 SF_DEVICE void e2m1_fragment(std::uint32_t word, std::uint32_t factor_g, std::uint32_t factor_g8, std::uint32_t (&a)[4]) {
   if constexpr (half == Half::bf16) {
     constexpr std::uint32_t mask = 0x81c081c0u;  // the sign at bit 15, exponent and mantissa at bits 8–6
-    const std::uint32_t low = ptx::select_bits(0x22002200u, word << 6, word);    // nibbles 0, 1, 4, 5, with signs at bits 9 and 13
-    const std::uint32_t high = ptx::select_bits(0x88008800u, word, word >> 6);   // nibbles 2, 3, 6, 7, with signs at bits 11 and 15
+    const std::uint32_t low = ptx::select_bits(0x22002200u, word << 6, word);   // nibbles 0, 1, 4, 5, with signs at bits 9 and 13
+    const std::uint32_t high = ptx::select_bits(0x88008800u, word, word >> 6);  // nibbles 2, 3, 6, 7, with signs at bits 11 and 15
     a[0] = ptx::mul_x2<half>(low << 6 & mask, factor_g);
     a[2] = ptx::mul_x2<half>(low << 2 & mask, factor_g);
     a[1] = ptx::mul_x2<half>(high << 4 & mask, factor_g8);
     a[3] = ptx::mul_x2<half>(high & mask, factor_g8);
   } else {
-    constexpr std::uint32_t mask = 0x8e008e00u;  // bits 15, 11–9
+    constexpr std::uint32_t mask = 0x8e008e00u;                                 // bits 15, 11–9
     const std::uint32_t even = ptx::select_bits(0x40404040u, word << 3, word);  // nibbles 0, 2, 4, 6, with signs at bits 6 and 14
     const std::uint32_t odd = ptx::select_bits(0x80808080u, word, word >> 3);   // nibbles 1, 3, 5, 7, with signs at bits 7 and 15
     a[0] = ptx::mul_x2<half>(even << 9 & mask, factor_g);
@@ -105,13 +105,14 @@ inline constexpr int e4m3_shift = half == Half::bf16 ? 118 : 7;
 // The scales of the low two bytes (part 0) or the high two (part 1) of a word.
 template <Half half>
 SF_DEVICE std::uint32_t e4m3_pair(std::uint32_t word, int part) {
-  const std::uint32_t t = ptx::prmt(word, 0, part ? 0x3424u : 0x1404u);  // each byte in the high half of 16 bits
+  // Each byte in the low half of 16 bits, shifted by a multiplication; another takes the sign, at bit 7, to bit 15.
+  const std::uint32_t t = ptx::prmt(word, 0, part ? 0x4342u : 0x4140u), sign = t & 0x00800080u;
   if constexpr (half == Half::bf16) {
-    const std::uint32_t bits = ptx::and_or(t >> 4, 0x07f007f0u, t & 0x80008000u);  // scale · 2^−120
-    return ptx::mul_x2<half>(ptx::mul_x2<half>(bits, 0x7f007f00u), 0x77007700u);   // · 2^127 · 2^111
+    const std::uint32_t bits = t * 0x10u + sign * 0xf0u;                          // scale · 2^−120
+    return ptx::mul_x2<half>(ptx::mul_x2<half>(bits, 0x7f007f00u), 0x77007700u);  // · 2^127 · 2^111
   } else {
-    const std::uint32_t bits = ptx::and_or(t >> 1, 0x3f803f80u, t & 0x80008000u);  // scale · 2^−8
-    return ptx::mul_x2<half>(bits, 0x78007800u);                                   // · 2^15
+    const std::uint32_t bits = t * 0x80u + sign * 0x80u;  // scale · 2^−8
+    return ptx::mul_x2<half>(bits, 0x78007800u);          // · 2^15
   }
 }
 

@@ -6,22 +6,22 @@
 namespace swordfish::mma {
 namespace {
 
+// Whether each scale row covers so many whole columns.
+bool rows_cover(const PackedView& w, std::int64_t k) {
+  return w.row_of_slice == nullptr && (w.rows == 1 ? w.packed_k() : w.group_size) >= k;
+}
+
 Weights weights_of(const PackedView& w, bool bf16) {
   switch (w.code) {
     case CodeType::int4: return Weights::int4;
     case CodeType::int8: return Weights::int8;
     case CodeType::fp4: break;
   }
-  if (w.scale_type == DType::f8_e4m3) return Weights::fp4_e4m3;
-  return w.scale_type == DType::f8_e8m0 && bf16 ? Weights::fp4_e8m0 : Weights::fp4;
-}
-
-// Whether each scale row covers so many whole columns.
-bool rows_cover(const PackedView& w, std::int64_t k) {
-  return w.row_of_slice == nullptr && (w.rows == 1 ? w.packed_k() : w.group_size) >= k;
+  if (w.scale_type == DType::f8_e4m3 && rows_cover(w, 16)) return Weights::fp4_e4m3;
+  return w.scale_type == DType::f8_e8m0 && bf16 && rows_cover(w, 32) ? Weights::fp4_e8m0 : Weights::fp4;
 }
 Flush flush_of(const PackedView& w, const DecodePlan& p, SharedMemory shared) {
-  if (scaled_in_fragment(p.weights)) return Flush::slices;
+  if (scaled_in_fragment(p.weights)) return folded_flush(p.weights);
   const std::int64_t step = w.block_k() * decode_units(p.weights, p.m8, Flush::units, shared);
   if (p.weights != Weights::fp4 && rows_cover(w, step)) return Flush::units;
   const bool pairs = p.weights == Weights::int4 || (p.weights == Weights::fp4 && !p.bf16);
@@ -48,6 +48,7 @@ int warp_bytes(int scale, int extra, SharedMemory shared) {
 }
 template <Weights weights, int m8>
 int warp_bytes(Flush flush, int scale, int extra, SharedMemory shared) {
+  if constexpr (scaled_in_fragment(weights)) return warp_bytes<weights, m8, folded_flush(weights)>(scale, extra, shared);
   switch (flush) {
     case Flush::units: return warp_bytes<weights, m8, Flush::units>(scale, extra, shared);
     case Flush::pairs: return warp_bytes<weights, m8, Flush::pairs>(scale, extra, shared);
@@ -61,8 +62,8 @@ int warp_bytes(const DecodePlan& p, int scale, int extra, SharedMemory shared) {
     case Weights::int4: return warp_bytes<Weights::int4, m8>(p.flush, scale, extra, shared);
     case Weights::int8: return warp_bytes<Weights::int8, m8>(p.flush, scale, extra, shared);
     case Weights::fp4: return warp_bytes<Weights::fp4, m8>(p.flush, scale, extra, shared);
-    case Weights::fp4_e4m3:
-    case Weights::fp4_e8m0: break;  // the same
+    case Weights::fp4_e8m0: return warp_bytes<Weights::fp4_e8m0, m8>(p.flush, scale, extra, shared);
+    case Weights::fp4_e4m3: break;
   }
   return warp_bytes<Weights::fp4_e4m3, m8>(p.flush, scale, extra, shared);
 }

@@ -65,7 +65,7 @@ struct Feed {
   // Of the column's first row: this lane's piece, where it always takes the same. Where sums are carried on, of the next row.
   gptr<const std::byte> scales, extra;
   gptr<const std::uint16_t> x;  // this lane's chunk of its first token
-  std::int32_t rows;            // Flush::slices: the scale row of slice lane % 8 (kFolded: lane / 4), from the next step's first on
+  std::int32_t rows;            // kDynamic: the scale row of slice lane % 8, from the next step's first on
   SF_DEVICE bool live() const { return at.k < at.k_end; }
 };
 
@@ -90,11 +90,11 @@ struct Decode {
 
   const DecodeArgs& a;
   int lane, warp;
-  // In this warp's first slot: the lane's 16 bytes of the codes, its chunk of x to copy first, its row of the scales (kM8 = 1) and
-  // of x for the first ldmatrix. Kept in registers (ptx::pinned).
+  // In this warp's first slot: the lane's 16 bytes of the codes, its chunk of x to copy first, its row of the scales (kM8 = 1, or
+  // kFolded: of the converted ones) and of x for the first ldmatrix. Kept in registers (ptx::pinned).
   sptr<std::byte> codes_at, x_copy;
   sptr<const std::byte> row_read, x_read;
-  sptr<std::byte> converted;  // kFolded: scales of each slice, rows of 64 16-bit numbers
+  sptr<std::byte> converted;  // kFolded: the step's scales, rows of 64 16-bit numbers
   sptr<float> inbox;          // the pieces of the cluster's next CTAs, [CTA][token][64]
   int slot_size, scale_shift, extra_shift;
   std::int32_t group_mask, step_shift;  // Flush::units: step k uses row k >> shift, and ends it where k & mask == mask
@@ -131,8 +131,7 @@ struct Decode {
     read_rows(feed);
   }
   SF_DEVICE void read_rows(Feed& feed) const {
-    if constexpr (kFlush == Flush::slices)
-      feed.rows = row_of(a, feed.at.k * Shape::slices + (kFolded ? lane >> 2 : lane & 7), a.k_blocks * Shape::slices / kUnits);
+    if constexpr (kDynamic) feed.rows = row_of(a, feed.at.k * Shape::slices + (lane & 7), a.k_blocks * Shape::slices / kUnits);
   }
   SF_DEVICE void step(Feed& feed) const {
     ++feed.at.k;
@@ -174,8 +173,9 @@ struct Decode {
     if constexpr (kWeights) {
       const sptr<std::byte> to = codes_at + (slot + kRows);
       if constexpr (kFolded) {
-        if (Shape::slices == 8 || lane < 4 * Shape::slices)
-          ptx::cp_async_cg(to, feed.scales + static_cast<std::int64_t>(feed.rows) * 64);
+        const std::int32_t row = regular_row(feed.at.k, lane >> 2);
+        if (Shape::scale_rows == 8 || lane < 4 * Shape::scale_rows)
+          ptx::cp_async_cg(to, feed.scales + static_cast<std::int64_t>(row) * 64);
       } else if constexpr (kFlush == Flush::units) {
         if constexpr (kCarry) {
           const bool ends = ends_row(feed.at);
@@ -229,13 +229,17 @@ struct Decode {
     else
       ptx::cp_async_cg(to, from);
   }
+  // The plane's row of the r-th row of step k, where no table says it: a row covers whole slices (Flush::pairs: whole pairs).
+  SF_DEVICE std::int32_t regular_row(std::int32_t k, int r) const {
+    const std::int32_t row = (k * Shape::scale_rows + r) >> (kFlush == Flush::pairs ? a.group_shift - 1 : a.group_shift);
+    return row < a.rows ? row : a.rows - 1;
+  }
   SF_DEVICE void copy_rows(const Feed& feed, sptr<std::byte> to, gptr<const std::byte> plane, int shift) const {
     if constexpr (kFlush == Flush::slices) {
       copy_slice_rows<Shape::scale_rows>(to, plane, shift, feed.rows, lane);
     } else {  // pairs: at most 32 pieces of two rows
       const int r = lane >> (2 + shift);
-      std::int32_t row = (feed.at.k * Shape::scale_rows + r) >> (a.group_shift - 1);
-      row = row < a.rows ? row : a.rows - 1;
+      const std::int32_t row = regular_row(feed.at.k, r);
       if (r < Shape::scale_rows) ptx::cp_async_cg(to, plane + ((row * 64 << shift) + 16 * (lane & ((4 << shift) - 1))));
     }
   }
@@ -373,35 +377,51 @@ struct Decode {
     return ptx::cvt_x2<Half::bf16>(ptx::mul_f32(byte_value(PlaneType::e8m0, two & 255), 0.25f),
                                    ptx::mul_f32(byte_value(PlaneType::e8m0, two >> 8 & 255), 0.25f));
   }
-  // kFolded: the step's scale rows as 16-bit numbers, each lane 8 of 256. True if an e8m0 scale is too large to be the factor that
+  // kFolded: the step's scale rows as 16-bit numbers, each lane as many. True if an e8m0 scale is too large to be the factor that
   // places a code's bits as well: then they are the scales themselves, times 2^-2.
   SF_DEVICE bool convert_rows(int slot) const {
-    ptx::U32x2 in[kUnits];
-    std::uint32_t any = 0;
+    constexpr int words = Shape::scale_rows / 2, each = words < 2 ? words : 2;  // of a lane, and in a pass
+    std::uint32_t in[words], any = 0;
     SF_UNROLL
-    for (int u = 0; u < kUnits; ++u) {
-      in[u] = ptx::ld<ptx::U32x2>(codes_at + (slot + kRows + 256 * u - 8 * lane));
-      any |= in[u].x | in[u].y;
+    for (int i = 0; i < words; i += each) {
+      const sptr<std::byte> at = codes_at + (slot + kRows + 128 * i - (16 - 4 * each) * lane);
+      if constexpr (each == 2) {
+        const auto two = ptx::ld<ptx::U32x2>(at);
+        in[i] = two.x;
+        in[i + 1] = two.y;
+      } else {
+        in[i] = ptx::ld<std::uint32_t>(at);
+      }
     }
-    const bool wide = weights == Weights::fp4_e8m0 && ptx::vote_any((any & 0x80808080u) != 0);
     SF_UNROLL
-    for (int u = 0; u < kUnits; ++u) {
-      const auto pair = [&](int i) {
-        const std::uint32_t word = i < 2 ? in[u].x : in[u].y;
-        if constexpr (weights == Weights::fp4_e8m0)
-          return wide ? e8m0_quarters(word, i & 1) : e8m0_factors(word, i & 1);
+    for (int i = 0; i < words; ++i) any |= in[i];
+    const auto store = [&](auto pair) {
+      SF_UNROLL
+      for (int i = 0; i < words; i += each) {
+        const sptr<std::byte> at = converted + (256 * i + 8 * each * lane);
+        if constexpr (each == 2)
+          ptx::st(at, ptx::U32x4{pair(in[i], 0), pair(in[i], 1), pair(in[i + 1], 0), pair(in[i + 1], 1)});
         else
-          return e4m3_pair<half>(word, i & 1);
-      };
-      ptx::st(converted + (512 * u + 16 * lane), ptx::U32x4{pair(0), pair(1), pair(2), pair(3)});
+          ptx::st(at, ptx::U32x2{pair(in[i], 0), pair(in[i], 1)});
+      }
+    };
+    bool wide = false;
+    if constexpr (weights == Weights::fp4_e8m0) {
+      wide = ptx::vote_any((any & 0x80808080u) != 0);
+      if (wide)
+        store([](std::uint32_t word, int part) { return e8m0_quarters(word, part); });
+      else
+        store([](std::uint32_t word, int part) { return e8m0_factors(word, part); });
+    } else {
+      store([](std::uint32_t word, int part) { return e4m3_pair<half>(word, part); });
     }
     ptx::syncwarp();
     return wide;
   }
 
-  // Slice s of the step, the i-th of a span.
-  template <bool kWide = false>
-  SF_DEVICE void slice(int slot, int s, const std::uint32_t (&b)[4], int i) {
+  // Slice s of the step, the i-th of a span. kFolded: scale[j] is of n = 16j + g and 16j + 8 + g.
+  template <bool kWide>
+  SF_DEVICE void slice(int slot, int s, const std::uint32_t (&b)[4], int i, const std::uint32_t (&scale)[4]) {
     if constexpr (weights == Weights::int8) {
       SF_UNROLL
       for (int h = 0; h < 2; ++h) {
@@ -415,12 +435,6 @@ struct Decode {
     } else {
       const ptx::U32x4 v = ptx::ld<ptx::U32x4>(codes_at + (slot + 512 * s));
       const std::uint32_t w[4] = {v.x, v.y, v.z, v.w};
-      std::uint32_t scale[2][4];
-      if constexpr (kFolded) {
-        // Eight matrices whose rows are all one 16-byte piece: transposed, {scale, scale} of n = 8i + g.
-        ptx::ldmatrix<4, true>(scale[0], converted + (128 * s + 16 * (lane >> 3)));
-        ptx::ldmatrix<4, true>(scale[1], converted + (128 * s + 64 + 16 * (lane >> 3)));
-      }
       constexpr std::uint32_t unscale = half == Half::bf16 ? 0x7e807e80u : 0x74007400u;  // 2^126, 2^14
       SF_UNROLL
       for (int j = 0; j < 4; ++j) {
@@ -430,10 +444,10 @@ struct Decode {
         else if constexpr (!kFolded || kWide)
           e2m1_fragment<half>(w[j], unscale, unscale, f);
         else
-          e2m1_fragment<half>(w[j], scale[j >> 1][2 * (j & 1)], scale[j >> 1][2 * (j & 1) + 1], f);
+          e2m1_fragment<half>(w[j], ptx::twice<0>(scale[j]), ptx::twice<1>(scale[j]), f);
         if constexpr (kWide) {
           SF_UNROLL
-          for (int e = 0; e < 4; ++e) f[e] = ptx::mul_x2<half>(f[e], scale[j >> 1][2 * (j & 1) + (e & 1)]);
+          for (int e = 0; e < 4; ++e) f[e] = ptx::mul_x2<half>(f[e], e & 1 ? ptx::twice<1>(scale[j]) : ptx::twice<0>(scale[j]));
         }
         multiply(j, f, b, s, i);
       }
@@ -443,7 +457,7 @@ struct Decode {
   template <bool kWide = false>
   SF_DEVICE void span(int slot, int first) {
     constexpr bool kept = kM8 == 1 || kSpan == kXSlices;
-    std::uint32_t b[kept ? kSpan / kXSlices : 1][4];
+    std::uint32_t b[kept ? kSpan / kXSlices : 1][4], scale[4];
     SF_UNROLL
     for (int i = 0; i < kSpan && (kept || (kSums && !kCarry)); ++i) {
       const int at = kept ? i / kXSlices : 0;
@@ -455,16 +469,20 @@ struct Decode {
       const int at = kept ? i / kXSlices : 0;
       if (!kept && i % kXSlices == 0) read_x(slot, first + i, b[at]);
       if constexpr (kSums && kCarry) sum_x(b[at], first + i, i);
-      slice<kWide>(slot, first + i, b[at], i);
+      constexpr int covered = Shape::slices / Shape::scale_rows;  // slices of a scale row
+      if (kFolded && i % covered == 0) ptx::ldmatrix<4, true>(scale, row_read + 128 * ((first + i) / covered));
+      slice<kWide>(slot, first + i, b[at], i, scale);
       if constexpr (kDynamic)
         if (flushes >> (4 * (kStages - 1) + first + i) & 1) flush(slot, first + i);
     }
   }
   SF_DEVICE void consume(const Share& at, int slot) {
+    bool wide = false;
+    if constexpr (kFolded) wide = convert_rows(slot);
     if constexpr (kDynamic) {
       SF_NO_UNROLL
       for (int s = 0; s < Shape::slices; s += kSpan) span(slot, s);
-    } else if (kFolded && convert_rows(slot)) {
+    } else if (wide) {
       SF_NO_UNROLL
       for (int s = 0; s < Shape::slices; s += kSpan) span<weights == Weights::fp4_e8m0>(slot, s);
     } else {
@@ -566,7 +584,7 @@ struct Decode {
     const auto cta = static_cast<std::int32_t>(ptx::nctaid_x() - 1 - ptx::ctaid_x());
     std::int32_t position = first_unit(a, cta);
     const std::int32_t end = first_unit(a, cta + 1);
-    scale_shift = plane_shift(a.scale_type);
+    scale_shift = kFolded ? 0 : plane_shift(a.scale_type);
     extra_shift = kSums && a.extra_kind != Extra::none ? plane_shift(a.extra_type) : -1;
     slot_size = ptx::pinned(slot_bytes<Shape>(scale_shift, extra_shift));
     constexpr int slices_log = Shape::slices == 8 ? 3 : Shape::slices == 4 ? 2 : 1;
@@ -590,6 +608,7 @@ struct Decode {
     codes_at = ptx::pinned(ring + 16 * lane);
     x_copy = ptx::pinned(ring + (Shape::code_bytes + x_offset<Shape::chunks>(lane / Shape::chunks, lane % Shape::chunks)));
     if constexpr (kM8 == 1 && !kFolded) row_read = ptx::pinned(ring + (kRows + half_row_offset(lane)));
+    if constexpr (kFolded) row_read = ptx::pinned(converted + half_row_offset(lane));
     // Rows past M hold nothing: their lanes read row 0, and the tokens are never stored.
     const int read = kM8 == 1 ? lane & 7 : (lane & 7) + 8 * (lane >> 4);
     x_read = ptx::pinned(

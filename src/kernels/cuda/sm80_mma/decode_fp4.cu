@@ -20,7 +20,7 @@ DecodeKernel fp4_e4m3_kernel(bool bf16, int m8) {
 
 DecodeKernel fp4_e8m0_kernel(int m8) {
   constexpr Weights w = Weights::fp4_e8m0;
-  return m8 == 1 ? decode_kernel<w, Half::bf16, 1, Flush::slices> : decode_kernel<w, Half::bf16, 2, Flush::slices>;
+  return m8 == 1 ? decode_kernel<w, Half::bf16, 1, Flush::pairs> : decode_kernel<w, Half::bf16, 2, Flush::pairs>;
 }
 
 }  // namespace swordfish::mma

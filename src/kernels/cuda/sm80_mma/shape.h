@@ -9,8 +9,8 @@ enum class Weights : int {
   int4,
   int8,
   fp4,       // e2m1, scales applied in fp32 (middle: any scales, in the fragment)
-  fp4_e4m3,  // e2m1 with e4m3 scales, applied in the fragment
-  fp4_e8m0,  // with e8m0 scales, applied in the fragment: for bf16 x
+  fp4_e4m3,  // e2m1 with e4m3 scales, applied in the fragment; no table of rows
+  fp4_e8m0,  // with e8m0 scales, applied in the fragment: for bf16 x, rows that cover pairs of slices
 };
 constexpr bool scaled_in_fragment(Weights weights) { return weights == Weights::fp4_e4m3 || weights == Weights::fp4_e8m0; }
 enum class Extra : int { none, zeros, offsets };  // the plane beside the scales
@@ -18,9 +18,10 @@ enum class Extra : int { none, zeros, offsets };  // the plane beside the scales
 // When the scale is applied.
 enum class Flush : int {
   units,   // at the end of a step, which one scale row covers (int8: where a row ends or the warp's share does)
-  pairs,   // after every two slices: rows cover whole pairs
-  slices,  // after any slice, where the next has another row (fp4_e4m3, fp4_e8m0, middle: rows are in the fragments, one a slice)
+  pairs,   // after every two slices: rows cover whole pairs (fp4_e8m0: rows are in the fragments, one a pair)
+  slices,  // after any slice, where the next has another row (fp4_e4m3, middle: rows are in the fragments, one a slice)
 };
+constexpr Flush folded_flush(Weights weights) { return weights == Weights::fp4_e8m0 ? Flush::pairs : Flush::slices; }
 
 // What a template instance of the decode kernel costs and holds; the host plans with the same numbers. A step is kUnits units.
 template <Weights weights, int kM8, Flush kFlush, int kUnits>
@@ -33,7 +34,7 @@ struct DecodeShape {
   static constexpr int scale_rows = kFlush == Flush::slices ? slices : kFlush == Flush::pairs ? slices / 2 : 1;
   static constexpr int token_stride = 68;  // floats; 8t + g: no bank conflicts
   static constexpr int piece_bytes = 8 * kM8 * token_stride * 4;
-  static constexpr int converted_bytes = scaled_in_fragment(weights) ? 128 * slices : 0;  // a warp's, outside of the ring
+  static constexpr int converted_bytes = scaled_in_fragment(weights) ? 128 * scale_rows : 0;  // a warp's, outside of the ring
 };
 // Bytes of a ring slot (a multiple of 128, which the swizzle of x needs), for planes of 2^scale_shift and 2^extra_shift bytes an
 // element; extra_shift < 0: no plane.
