@@ -62,7 +62,8 @@ struct Feed {
   std::int32_t column;
   std::int32_t left;            // steps of the CTA after this segment
   gptr<const std::byte> codes;  // of this lane's first piece of the next step
-  // Of the column's first row: this lane's piece, where it always takes the same. Where sums are carried on, of the next row.
+  // Of the column's first row: this lane's piece, where it always takes the same (Flush::units: of the extra plane, if the lane is
+  // past the scales). Where sums are carried on, of the next row.
   gptr<const std::byte> scales, extra;
   gptr<const std::uint16_t> x;  // this lane's chunk of its first token
   std::int32_t rows;            // kDynamic: the scale row of slice lane % 8, from the next step's first on
@@ -94,15 +95,18 @@ struct Decode {
   // kFolded: of the converted ones) and of x for the first ldmatrix. Kept in registers (ptx::pinned).
   sptr<std::byte> codes_at, x_copy;
   sptr<const std::byte> row_read, x_read;
-  sptr<std::byte> converted;  // kFolded: the step's scales, rows of 64 16-bit numbers
-  sptr<float> inbox;          // the pieces of the cluster's next CTAs, [CTA][token][64]
+  sptr<std::byte> converted;  // kFolded: the step's scales, rows of 64 16-bit numbers. zeros_by_mma: zero points, and constants
+  sptr<const std::byte> row_zeros;  // where this lane reads them
+  sptr<float> inbox;                // the pieces of the cluster's next CTAs, [CTA][token][64]
   int slot_size, scale_shift, extra_shift;
   std::int32_t group_mask, step_shift;  // Flush::units: step k uses row k >> shift, and ends it where k & mask == mask
   std::uint32_t flushes;                // kDynamic: the slices after which the scale is applied, 4 bits a step under way
-  int scale_lanes, extra_lanes;         // 16-byte pieces of a row
+  int row_lanes;                        // Flush::units: 16-byte pieces of a row, with those of the extra plane
+  std::uint32_t row_pitch;              // and the bytes of this lane's plane a row
   std::int32_t tokens_left;             // a.m − this lane's first token
   std::uint32_t x_factor;               // not kCarry: the pair that x is multiplied by for x_sum
-  bool direct, plain;                   // scales are of x's type; nothing but they and a constant zero point is applied
+  bool direct, plain;                   // scales are of x's type; nothing but they is applied when a row ends
+  bool zero_rows;                       // zero points start the sums
   ptx::CachePolicy stream;
   float total[kM8][4][4];
   float sum[kM8][4][4];
@@ -122,11 +126,14 @@ struct Decode {
     std::int64_t row = static_cast<std::int64_t>(feed.column) * a.rows;
     if constexpr (kCarry && kFlush == Flush::units) row += feed.at.k >> step_shift;
     row *= 64;
-    const int piece = kFolded ? 16 * (lane & 3) : kFlush == Flush::units ? 16 * lane : 0;
+    const int piece = kFolded ? 16 * (lane & 3) : kFlush == Flush::units ? 16 * lane : 0, scale_bytes = 64 << scale_shift;
     feed.codes = a.codes + ((static_cast<std::int64_t>(feed.column) * a.k_blocks + kUnits * feed.at.k) * 2048 + 16 * lane);
     feed.scales = a.scales + ((row << scale_shift) + piece);
-    if constexpr (kSums)
-      if (extra_shift >= 0) feed.extra = a.extra + ((row << extra_shift) + piece);
+    if constexpr (kFlush == Flush::units) {
+      if (extra_shift >= 0 && piece >= scale_bytes) feed.scales = a.extra + ((row << extra_shift) + (piece - scale_bytes));
+    } else if constexpr (kSums) {
+      if (extra_shift >= 0) feed.extra = a.extra + (row << extra_shift);
+    }
     feed.x = a.x + (lane / Shape::chunks * a.ldx + feed.at.k * (16 * Shape::slices) + 8 * (lane % Shape::chunks));
     read_rows(feed);
   }
@@ -179,17 +186,11 @@ struct Decode {
       } else if constexpr (kFlush == Flush::units) {
         if constexpr (kCarry) {
           const bool ends = ends_row(feed.at);
-          if (ends && lane < scale_lanes) ptx::cp_async_cg(to, feed.scales);
-          feed.scales += ends ? 16 * scale_lanes : 0;
-          if (a.extra_kind != Extra::none) {
-            if (ends && lane < extra_lanes) ptx::cp_async_cg(to + 16 * scale_lanes, feed.extra);
-            feed.extra += ends ? 16 * extra_lanes : 0;
-          }
+          if (ends && lane < row_lanes) ptx::cp_async_cg(to, feed.scales);
+          feed.scales += ends ? row_pitch : 0;
         } else {
-          const auto row = static_cast<std::uint32_t>(feed.at.k >> step_shift);
-          if (lane < scale_lanes) ptx::cp_async_cg(to, feed.scales + offset(row, scale_lanes));
-          if (a.extra_kind != Extra::none && lane < extra_lanes)
-            ptx::cp_async_cg(to + 16 * scale_lanes, feed.extra + offset(row, extra_lanes));
+          const std::uint64_t row = static_cast<std::uint32_t>(feed.at.k >> step_shift);
+          if (lane < row_lanes) ptx::cp_async_cg(to, feed.scales + static_cast<std::int64_t>(row * row_pitch));
         }
       } else {
         copy_rows(feed, to, feed.scales, scale_shift);
@@ -203,10 +204,6 @@ struct Decode {
         }
       }
     }
-  }
-  // Rows of so many 16-byte pieces.
-  SF_DEVICE static std::int64_t offset(std::uint32_t rows, int pieces) {
-    return static_cast<std::int64_t>(std::uint64_t{rows} * static_cast<std::uint32_t>(16 * pieces));
   }
   template <bool kPast>
   SF_DEVICE void copy_x(const Feed& feed, int slot) const {
@@ -353,7 +350,38 @@ struct Decode {
         ptx::mma_m16n8k16<half>(x_sum[t], factor, bt);
     }
   }
-  // Patch j of slice s, the i-th of a span.
+  // Starts the sums with (base − zero) · Σx by row, for zero points of one byte: an mma whose A is −base and zero, and B is Σx as
+  // three bf16 of eight bits each, which hold all of an fp32. Both stand four times as often as is needed in k16: words 2p and 2p+1
+  // take one half each, and in a half columns 0–3 of A are the zero points (bytes are bf16 subnormals; times 2^127, z · 2^-6),
+  // columns 4–7 −base. Σx of token g for all t: x as operand A, two slices at once, its halves of k as rows g and g + 8.
+  static constexpr float kPerZero = -64;
+  SF_DEVICE void start_sums(int slot, const std::uint32_t (&b)[kSpan / kXSlices][4]) {
+    const auto at = codes_at + (slot + kRows + (64 << scale_shift) - 14 * lane);
+    const std::uint32_t zeros = ptx::prmt(ptx::ld<std::uint16_t>(at), 0, 0x4140);
+    ptx::st(converted + 4 * lane, ptx::mul_x2<Half::bf16>(zeros, 0x7f007f00u));
+    const std::uint32_t factor[2] = {x_factor, x_factor};
+    constexpr float none[4] = {0, 0, 0, 0};
+    float d[4];
+    ptx::mma_m16n8k16<half>(d, b[0], factor, none);
+    SF_UNROLL
+    for (int i = 1; i < kSpan / kXSlices; ++i) ptx::mma_m16n8k16<half>(d, b[i], factor);
+    const float x = ptx::add_f32(d[0], d[2]);
+    const auto high = [](float v) { return ptx::bits_as<float>(ptx::bits_as<std::uint32_t>(v) & 0xffff0000u); };
+    const float middle = ptx::add_f32(x, -high(x)), low = ptx::add_f32(middle, -high(middle));
+    const std::uint32_t parts = lane & 1 ? ptx::bits_as<std::uint32_t>(low) >> 16
+                                         : ptx::prmt(ptx::bits_as<std::uint32_t>(x), ptx::bits_as<std::uint32_t>(middle), 0x7632);
+    ptx::syncwarp();
+    SF_UNROLL
+    for (int p = 0; p < 2; ++p) {
+      std::uint32_t w[4];
+      ptx::ldmatrix<4, true>(w, row_zeros + 64 * p);
+      const std::uint32_t first[2] = {parts, 0}, second[2] = {0, parts};
+      ptx::mma_m16n8k16<Half::bf16>(sum[0][2 * p], w, first, none);
+      ptx::mma_m16n8k16<Half::bf16>(sum[0][2 * p + 1], w, second, none);
+    }
+  }
+  // Patch j of slice s, the i-th of a span. kStarted: the sums hold something.
+  template <bool kStarted = false>
   SF_DEVICE void multiply(int j, const std::uint32_t (&w)[4], const std::uint32_t (&b)[4], int s, int i) {
     constexpr float none[4] = {0, 0, 0, 0};
     SF_UNROLL
@@ -362,7 +390,7 @@ struct Decode {
       select_x(b, s, t, bt);
       if constexpr (kFolded)
         ptx::mma_m16n8k16<half>(total[t][j], w, bt);
-      else if (kCarry || i > 0)
+      else if (kCarry || kStarted || i > 0)
         ptx::mma_m16n8k16<half>(sum[t][j], w, bt);
       else if constexpr (kSums)
         ptx::mma_m16n8k16<half>(sum[t][j], w, bt, x_sum[t]);
@@ -420,7 +448,7 @@ struct Decode {
   }
 
   // Slice s of the step, the i-th of a span. kFolded: scale[j] is of n = 16j + g and 16j + 8 + g.
-  template <bool kWide>
+  template <bool kWide, bool kStarted = false>
   SF_DEVICE void slice(int slot, int s, const std::uint32_t (&b)[4], int i, const std::uint32_t (&scale)[4]) {
     if constexpr (weights == Weights::int8) {
       SF_UNROLL
@@ -449,7 +477,7 @@ struct Decode {
           SF_UNROLL
           for (int e = 0; e < 4; ++e) f[e] = ptx::mul_x2<half>(f[e], e & 1 ? ptx::twice<1>(scale[j]) : ptx::twice<0>(scale[j]));
         }
-        multiply(j, f, b, s, i);
+        multiply<kStarted>(j, f, b, s, i);
       }
     }
   }
@@ -458,14 +486,29 @@ struct Decode {
   SF_DEVICE void span(int slot, int first) {
     constexpr bool kept = kM8 == 1 || kSpan == kXSlices;
     std::uint32_t b[kept ? kSpan / kXSlices : 1][4], scale[4];
+    const auto sum_all = [&] {
+      SF_UNROLL
+      for (int i = 0; i < kSpan; ++i) {
+        const int at = kept ? i / kXSlices : 0;
+        if (!kept && i % kXSlices == 0) read_x(slot, first + i, b[at]);
+        sum_x(b[at], first + i, i);
+      }
+    };
     SF_UNROLL
-    for (int i = 0; i < kSpan && (kept || (kSums && !kCarry)); ++i) {
-      const int at = kept ? i / kXSlices : 0;
-      if (i % kXSlices == 0) read_x(slot, first + i, b[at]);
-      if constexpr (kSums && !kCarry) sum_x(b[at], first + i, i);
+    for (int i = 0; kept && i < kSpan; i += kXSlices) read_x(slot, first + i, b[i / kXSlices]);
+    if constexpr (Shape::zeros_by_mma) {
+      if (zero_rows) {
+        start_sums(slot, b);
+        slice<kWide, true>(slot, first, b[0], 0, scale);
+      } else {
+        sum_all();
+        slice<kWide>(slot, first, b[0], 0, scale);
+      }
+    } else if constexpr (kSums && !kCarry) {
+      sum_all();
     }
     SF_UNROLL
-    for (int i = 0; i < kSpan; ++i) {
+    for (int i = Shape::zeros_by_mma ? 1 : 0; i < kSpan; ++i) {
       const int at = kept ? i / kXSlices : 0;
       if (!kept && i % kXSlices == 0) read_x(slot, first + i, b[at]);
       if constexpr (kSums && kCarry) sum_x(b[at], first + i, i);
@@ -596,19 +639,28 @@ struct Decode {
     if constexpr (Shape::converted_bytes > 0)
       converted = ptx::carve<std::byte>(smem, kWarps * Shape::converted_bytes) + warp * Shape::converted_bytes;
     stream = ptx::policy_evict_first();
-    scale_lanes = kM8 == 1 ? ptx::pinned(4 << scale_shift) : 4 << scale_shift;
-    extra_lanes = extra_shift < 0 ? 0 : 4 << extra_shift;
+    row_lanes = (4 << scale_shift) + (extra_shift < 0 ? 0 : 4 << extra_shift);
+    row_pitch = 64u << (lane < 4 << scale_shift ? scale_shift : extra_shift & 3);
+    if constexpr (kM8 == 1 && kFlush == Flush::units) {
+      row_lanes = ptx::pinned(row_lanes);
+      row_pitch = ptx::pinned(row_pitch);
+    }
     if constexpr (!kCarry && kM8 == 1) step_shift = ptx::pinned(step_shift);
     if constexpr (kCarry && kM8 == 1) group_mask = ptx::pinned(group_mask);  // else it is one register too many
     direct = a.scale_type == (half == Half::bf16 ? PlaneType::bf16 : PlaneType::f16);
-    plain = kCarry ? a.extra_kind == Extra::none : zero_in_factor();
-    const float factor = zero_in_factor() ? kBase - a.zero : kBase;
+    zero_rows = Shape::zeros_by_mma && a.extra_kind == Extra::zeros && a.extra_type == PlaneType::u8;
+    plain = kCarry ? a.extra_kind == Extra::none : zero_in_factor() || zero_rows;
+    const float factor = zero_rows ? kPerZero : zero_in_factor() ? kBase - a.zero : kBase;
     x_factor = ptx::cvt_x2<half>(factor, factor);
     tokens_left = ptx::pinned(a.m - lane / Shape::chunks);
     codes_at = ptx::pinned(ring + 16 * lane);
     x_copy = ptx::pinned(ring + (Shape::code_bytes + x_offset<Shape::chunks>(lane / Shape::chunks, lane % Shape::chunks)));
     if constexpr (kM8 == 1 && !kFolded) row_read = ptx::pinned(ring + (kRows + half_row_offset(lane)));
     if constexpr (kFolded) row_read = ptx::pinned(converted + half_row_offset(lane));
+    if constexpr (Shape::zeros_by_mma) {
+      ptx::cast<std::uint32_t>(converted + 128)[lane] = 0x3e803e80u;  // 16 · 2^-6
+      row_zeros = converted + (16 * (lane >> 3) + (lane & 4 ? 128 : 0));
+    }
     // Rows past M hold nothing: their lanes read row 0, and the tokens are never stored.
     const int read = kM8 == 1 ? lane & 7 : (lane & 7) + 8 * (lane >> 4);
     x_read = ptx::pinned(

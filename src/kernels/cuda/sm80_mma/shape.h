@@ -34,7 +34,10 @@ struct DecodeShape {
   static constexpr int scale_rows = kFlush == Flush::slices ? slices : kFlush == Flush::pairs ? slices / 2 : 1;
   static constexpr int token_stride = 68;  // floats; 8t + g: no bank conflicts
   static constexpr int piece_bytes = 8 * kM8 * token_stride * 4;
-  static constexpr int converted_bytes = scaled_in_fragment(weights) ? 128 * scale_rows : 0;  // a warp's, outside of the ring
+  // Zero points of one byte start the sums, by the tensor core.
+  static constexpr bool zeros_by_mma = weights == Weights::int4 && kM8 == 1 && kFlush == Flush::units;
+  // A warp's, outside of the ring: scales as 16-bit numbers; zero points, and as many constants.
+  static constexpr int converted_bytes = scaled_in_fragment(weights) ? 128 * scale_rows : zeros_by_mma ? 256 : 0;
 };
 // Bytes of a ring slot (a multiple of 128, which the swizzle of x needs), for planes of 2^scale_shift and 2^extra_shift bytes an
 // element; extra_shift < 0: no plane.
