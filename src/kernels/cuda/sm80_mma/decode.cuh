@@ -78,6 +78,8 @@ struct Decode {
   static constexpr bool kDynamic = kFlush == Flush::slices && !kFolded;
   // Sums live until a row ends, which may be steps later; else every step ends with the scale.
   static constexpr bool kCarry = kDynamic || (kFlush == Flush::units && (kM8 == 2 || weights == Weights::int8));
+  // Rows end with steps: which sums are the first of a row is known before the step.
+  static constexpr bool kFresh = kCarry && kFlush == Flush::units && kM8 == 2;
   static constexpr int kRows = Shape::code_bytes + Shape::x_bytes;  // offset of the scale rows in a slot
   static constexpr int kTokens = 32 / Shape::chunks;                // tokens whose x the warp copies at once
   static constexpr int kPasses = 8 * kM8 / kTokens;
@@ -107,6 +109,7 @@ struct Decode {
   std::uint32_t x_factor;               // not kCarry: the pair that x is multiplied by for x_sum
   bool direct, plain;                   // scales are of x's type; nothing but they is applied when a row ends
   bool zero_rows;                       // zero points start the sums
+  bool fresh;                           // kFresh: the sums hold nothing
   ptx::CachePolicy stream;
   float total[kM8][4][4];
   float sum[kM8][4][4];
@@ -274,7 +277,7 @@ struct Decode {
   SF_DEVICE static float zero_factor(float zero) { return ptx::fma_f32(zero, -1 / kPerX, kCarry ? kBase : 0.0f); }
   // A row of them. Bytes are turned into 16-bit numbers by all lanes together, in `scratch`.
   SF_DEVICE void read_zeros(sptr<const std::byte> row, sptr<std::byte> scratch, float (&out)[4][2]) const {
-    if (kM8 == 1 && a.extra_type == PlaneType::u8) {  // two token tiles leave no register for it
+    if ((kM8 == 1 || kFresh) && a.extra_type == PlaneType::u8) {
       constexpr bool int4 = weights == Weights::int4;
       constexpr std::uint32_t by = kCarry ? 0xbc00bc00u : int4 ? 0x2c002c00u : 0xa000a000u;  // −1, 1/16, −1/128: −1/kPerX
       constexpr std::uint32_t add = kCarry ? (int4 ? 0x63e063e0u : 0x64806480u)              // 1008, 1152
@@ -321,7 +324,7 @@ struct Decode {
               ptx::fma_f32(scale[e >> 2][e >> 1 & 1], ptx::mul_f32(x_sum[t][e & 1], 1 / kPerX), total[t][e >> 2][e & 3]);
       }
     }
-    if constexpr (kCarry) clear_sums();
+    if constexpr (kCarry && !kFresh) clear_sums();
   }
 
   // B fragments: slices s and s+1 of 8 tokens (kM8 = 1), or slice s of two token tiles.
@@ -336,7 +339,8 @@ struct Decode {
     bt[0] = b[at];
     bt[1] = b[at + 1];
   }
-  // x_sum of slice s, the i-th of a span.
+  // x_sum of slice s, the i-th of a span. kFirst: of the row.
+  template <bool kFirst = false>
   SF_DEVICE void sum_x(const std::uint32_t (&b)[4], int s, int i) {
     const std::uint32_t v = kCarry ? kOne<half> : x_factor, factor[4] = {v, v, v, v};
     constexpr float none[4] = {0, 0, 0, 0};
@@ -344,7 +348,7 @@ struct Decode {
     for (int t = 0; t < kM8; ++t) {
       std::uint32_t bt[2];
       select_x(b, s, t, bt);
-      if (i == 0 && !kCarry)
+      if (kFirst || (i == 0 && !kCarry))
         ptx::mma_m16n8k16<half>(x_sum[t], factor, bt, none);
       else
         ptx::mma_m16n8k16<half>(x_sum[t], factor, bt);
@@ -380,8 +384,10 @@ struct Decode {
       ptx::mma_m16n8k16<Half::bf16>(sum[0][2 * p + 1], w, second, none);
     }
   }
-  // Patch j of slice s, the i-th of a span. kStarted: the sums hold something.
-  template <bool kStarted = false>
+  // What the sums hold before a span's first slice: nothing but where they are carried on, or what is to be added to Σx's part.
+  enum class Before { usual, nothing, something };
+  // Patch j of slice s, the i-th of a span.
+  template <Before before = Before::usual>
   SF_DEVICE void multiply(int j, const std::uint32_t (&w)[4], const std::uint32_t (&b)[4], int s, int i) {
     constexpr float none[4] = {0, 0, 0, 0};
     SF_UNROLL
@@ -390,9 +396,9 @@ struct Decode {
       select_x(b, s, t, bt);
       if constexpr (kFolded)
         ptx::mma_m16n8k16<half>(total[t][j], w, bt);
-      else if (kCarry || kStarted || i > 0)
+      else if (before == Before::something || (before == Before::usual && (kCarry || i > 0)))
         ptx::mma_m16n8k16<half>(sum[t][j], w, bt);
-      else if constexpr (kSums)
+      else if constexpr (kSums && before == Before::usual)
         ptx::mma_m16n8k16<half>(sum[t][j], w, bt, x_sum[t]);
       else
         ptx::mma_m16n8k16<half>(sum[t][j], w, bt, none);
@@ -448,7 +454,7 @@ struct Decode {
   }
 
   // Slice s of the step, the i-th of a span. kFolded: scale[j] is of n = 16j + g and 16j + 8 + g.
-  template <bool kWide, bool kStarted = false>
+  template <bool kWide, Before before = Before::usual>
   SF_DEVICE void slice(int slot, int s, const std::uint32_t (&b)[4], int i, const std::uint32_t (&scale)[4]) {
     if constexpr (weights == Weights::int8) {
       SF_UNROLL
@@ -456,9 +462,9 @@ struct Decode {
         const ptx::U32x4 w = ptx::ld<ptx::U32x4>(codes_at + (slot + 1024 * s + 512 * h));
         std::uint32_t f[4];
         int8_fragment<half>(w.x, w.y, f);
-        multiply(2 * h, f, b, s, i);
+        multiply<before>(2 * h, f, b, s, i);
         int8_fragment<half>(w.z, w.w, f);
-        multiply(2 * h + 1, f, b, s, i);
+        multiply<before>(2 * h + 1, f, b, s, i);
       }
     } else {
       const ptx::U32x4 v = ptx::ld<ptx::U32x4>(codes_at + (slot + 512 * s));
@@ -477,7 +483,7 @@ struct Decode {
           SF_UNROLL
           for (int e = 0; e < 4; ++e) f[e] = ptx::mul_x2<half>(f[e], e & 1 ? ptx::twice<1>(scale[j]) : ptx::twice<0>(scale[j]));
         }
-        multiply<kStarted>(j, f, b, s, i);
+        multiply<before>(j, f, b, s, i);
       }
     }
   }
@@ -499,7 +505,7 @@ struct Decode {
     if constexpr (Shape::zeros_by_mma) {
       if (zero_rows) {
         start_sums(slot, b);
-        slice<kWide, true>(slot, first, b[0], 0, scale);
+        slice<kWide, Before::something>(slot, first, b[0], 0, scale);
       } else {
         sum_all();
         slice<kWide>(slot, first, b[0], 0, scale);
@@ -511,6 +517,13 @@ struct Decode {
     for (int i = Shape::zeros_by_mma ? 1 : 0; i < kSpan; ++i) {
       const int at = kept ? i / kXSlices : 0;
       if (!kept && i % kXSlices == 0) read_x(slot, first + i, b[at]);
+      if constexpr (kFresh) {
+        if (first + i == 0 && fresh) {
+          sum_x<true>(b[at], 0, 0);
+          slice<kWide, Before::nothing>(slot, 0, b[at], 0, scale);
+          continue;
+        }
+      }
       if constexpr (kSums && kCarry) sum_x(b[at], first + i, i);
       constexpr int covered = Shape::slices / Shape::scale_rows;  // slices of a scale row
       if (kFolded && i % covered == 0) ptx::ldmatrix<4, true>(scale, row_read + 128 * ((first + i) / covered));
@@ -534,8 +547,12 @@ struct Decode {
         span(slot, s);
         if constexpr (!kFolded && !kCarry) flush(slot, s / kSpan);
       }
-      if constexpr (kFlush == Flush::units && kCarry)
+      if constexpr (kFresh) {
+        fresh = ends_row(at);
+        if (fresh) flush(slot, 0);
+      } else if constexpr (kCarry) {
         if (ends_row(at)) flush(slot, 0);
+      }
     }
   }
 
@@ -698,7 +715,8 @@ struct Decode {
       feed.scales = early.scales;
       feed.extra = early.extra;
     }
-    clear_sums();
+    fresh = true;
+    if constexpr (kCarry && !kFresh) clear_sums();
     SF_UNROLL
     for (int t = 0; t < kM8; ++t) {
       SF_UNROLL
