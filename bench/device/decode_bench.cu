@@ -503,7 +503,7 @@ void check_all(const char* only) {
     if (v.weights == Weights::fp4_e4m3) {
       add(512, 1024, 16, PlaneType::e4m3);
       add(200, 1000, 16, PlaneType::e4m3, Extra::none, PlaneType::u8, true, 72);
-      add(384, 512, -1, PlaneType::e4m3);
+      add(384, 512, 64, PlaneType::e4m3);
     } else if (v.weights == Weights::fp4) {
       add(512, 1024, 32, PlaneType::e8m0);
       add(200, 1000, 32, PlaneType::e8m0, Extra::none, PlaneType::u8, true, 72);

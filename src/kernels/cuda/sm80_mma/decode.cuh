@@ -26,9 +26,9 @@
 // Arithmetic. Codes become exact 16-bit numbers q − base (parts/dequantize.cuh: base −16 for int4, 128 for int8). An mma whose A is
 // base − zero everywhere gives (base − zero)·Σx over the k between two applications of the scale; the sums of products start from
 // it instead of from 0, and then total += scale · sum, one fp32 fma. Where zero points vary by row (or are no 16-bit number), A is
-// base, and sum −= zero · Σx by an fma more; with an offset plane total += offset · Σx. e2m1 has no base and no Σx; with e4m3
-// scales, and e8m0 for bf16 x, value · scale is exact in 16 bits and goes into the fragment. Sums over warps and CTAs: fp32,
-// ascending k. y = round(fma(alpha, total, bias)), once, to y's type.
+// base, and sum −= zero · Σx by an fma more; but bytes of int4 for M ≤ 8 start the sums by another mma (start_sums). With an offset
+// plane total += offset · Σx. e2m1 has no base and no Σx; with e4m3 scales, and e8m0 for bf16 x, value · scale is exact in 16 bits
+// and goes into the fragment. Sums over warps and CTAs: fp32, ascending k. y = round(fma(alpha, total, bias)), once, to y's type.
 //
 // Invariants: every warp passes every iteration of a segment (idle ones too), so ring positions agree in the CTA; a slot is
 // refilled only after the barrier that follows its last read; flags are zero before and after every launch; nothing but weights is
@@ -384,7 +384,7 @@ struct Decode {
       ptx::mma_m16n8k16<Half::bf16>(sum[0][2 * p + 1], w, second, none);
     }
   }
-  // What the sums hold before a span's first slice: nothing but where they are carried on, or what is to be added to Σx's part.
+  // What the sums hold before a slice; usual: what they hold where every span starts them anew, or where they are carried on.
   enum class Before { usual, nothing, something };
   // Patch j of slice s, the i-th of a span.
   template <Before before = Before::usual>
