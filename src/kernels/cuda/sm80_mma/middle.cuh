@@ -70,6 +70,7 @@ enum class Scaling {
   once,    // one number of x's type
   two,     // hi and lo, for the zero point too
   folded,  // e4m3: with the placement of e2m1's bits (sums are off by a power of two)
+  sums,    // in fp32, to a step's sums
 };
 
 template <Weights weights, Half half, int kM16, Flush kFlush, int kColumns, int kUnits, int kStages>
@@ -90,6 +91,9 @@ struct Middle {
                                  : half == Half::bf16      ? 128.0f
                                                            : 1024.0f;
 
+  static constexpr bool kCanSum = weights == Weights::int4 && kM16 == 2 && kFlush == Flush::units && kUnits == 2;  // Scaling::sums
+  using Sums = float[kM8][kPatches][4];
+
   const DecodeArgs& a;
   int lane, warp, warps, groups, group, column, half_column;  // column: of the tile; half of it (0 where a warp has all)
   sptr<std::byte> codes_copy, x_copy, rows_at, converted;
@@ -102,7 +106,7 @@ struct Middle {
   std::uint32_t scale[kPatches / 2][4], zero[kPatches / 2][4];  // pairs of one value: row 16j + 8r + g at [j / 2][2 (j % 2) + r]
   std::uint32_t x[kTiles][4];                                   // B fragments of a slice (its first tiles), and
   std::uint32_t codes[kWords];                                  // its codes
-  float total[kM8][kPatches][4];
+  Sums total;
 
   SF_DEVICE explicit Middle(const DecodeArgs& args) : a(args) {}
   SF_DEVICE int thread() const { return 32 * (column * Shape::halves + half_column) + lane; }  // of the group
@@ -309,11 +313,18 @@ struct Middle {
       }
     }
   }
-  SF_DEVICE void multiply(int j, const std::uint32_t (&w)[4], int t) {
+  // Adds the products of patch j and tile t to the sums; `first`: there are none yet.
+  SF_DEVICE void multiply(int j, const std::uint32_t (&w)[4], int t, Sums& sums, bool first) {
     const std::uint32_t(&v)[4] = x[t % kTiles];
     const std::uint32_t b[2][2] = {{v[0], v[1]}, {v[2], v[3]}};
-    ptx::mma_m16n8k16<half>(total[2 * t][j], w, b[0]);
-    ptx::mma_m16n8k16<half>(total[2 * t + 1][j], w, b[1]);
+    constexpr float none[4] = {0, 0, 0, 0};
+    SF_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      if (first)
+        ptx::mma_m16n8k16<half>(sums[2 * t + i][j], w, b[i], none);
+      else
+        ptx::mma_m16n8k16<half>(sums[2 * t + i][j], w, b[i]);
+    }
   }
   // Patch j of a slice's weights.
   template <Scaling scaling>
@@ -328,7 +339,12 @@ struct Middle {
       constexpr std::uint32_t unscale = half == Half::bf16 ? 0x7e807e80u : 0x74007400u;  // 2^126, 2^14
       e2m1_fragment<half>(words[j], unscale, unscale, f);
     }
-    if constexpr (scaling != Scaling::folded) apply<scaling>(f, j);
+    if constexpr (scaling == Scaling::sums) {
+      SF_UNROLL
+      for (int i = 0; i < 4; ++i) f[i] = ptx::sub_x2<half>(f[i], zero[j >> 1][2 * (j & 1) + (i & 1)]);
+    } else if constexpr (scaling != Scaling::folded) {
+      apply<scaling>(f, j);
+    }
   }
   // Where a slice lies.
   struct Place {
@@ -337,7 +353,7 @@ struct Middle {
   // A slice, whose codes and first tiles of x are in registers; reads those of the next one, if there is one, x as soon as
   // registers are free.
   template <Scaling scaling>
-  SF_DEVICE void slice(const Place& here, bool more, const Place& next) {
+  SF_DEVICE void slice(const Place& here, bool more, const Place& next, Sums& sums, bool first) {
     std::uint32_t now[kWords];
     SF_UNROLL
     for (int i = 0; i < kWords; ++i) now[i] = codes[i];
@@ -349,7 +365,7 @@ struct Middle {
         weights_of<scaling>(now, j, f);
         SF_UNROLL
         for (int t = 0; t < kM16; ++t) {
-          multiply(j, f, t);
+          multiply(j, f, t, sums, first);
           if (j == kPatches - 1 && more) read_x(t, next.unit, next.s);
         }
       }
@@ -360,7 +376,7 @@ struct Middle {
       SF_UNROLL
       for (int t = 0; t < kM16; ++t) {
         SF_UNROLL
-        for (int j = 0; j < kPatches; ++j) multiply(j, f[j], t);
+        for (int j = 0; j < kPatches; ++j) multiply(j, f[j], t, sums, first);
         if (t + kTiles < kM16)
           read_x(t + kTiles, here.unit, here.s);
         else if (more)
@@ -370,9 +386,32 @@ struct Middle {
   }
   // Slice s of the unit at an offset, which another of the step may follow.
   template <Scaling scaling>
-  SF_DEVICE void slice_of_step(int unit, int s, bool another = false) {
+  SF_DEVICE void slice_of_step(int unit, int s, Sums& sums, bool another = false, bool first = false) {
     const bool last = s + 1 == Shape::slices;
-    slice<scaling>({unit, s}, !last || another, {last ? unit + unit_size : unit, last ? 0 : s + 1});
+    slice<scaling>({unit, s}, !last || another, {last ? unit + unit_size : unit, last ? 0 : s + 1}, sums, first);
+  }
+  template <Scaling scaling>
+  SF_DEVICE void slice_of_step(int unit, int s, bool another = false) {
+    slice_of_step<scaling>(unit, s, total, another);
+  }
+  // A step that one scale row covers: one multiplication of fp32 for each of its sums instead of one for each pair of weights.
+  SF_DEVICE void sum_step(int slot) {
+    Sums sums;
+    SF_UNROLL
+    for (int u = 0; u < kUnits; ++u) {
+      SF_UNROLL
+      for (int s = 0; s < Shape::slices; ++s)
+        slice_of_step<Scaling::sums>(slot + u * unit_size, s, sums, u + 1 < kUnits, u == 0 && s == 0);
+    }
+    SF_UNROLL
+    for (int i = 0; i < 2 * kPatches; ++i) {
+      const float of_row = ptx::to_f32<half>(scale[i >> 2][i & 3], 1);
+      SF_UNROLL
+      for (int e = 0; e < 2 * kM8; ++e) {
+        float& sum = total[e >> 1][i >> 1][2 * (i & 1) + (e & 1)];
+        sum = ptx::fma_f32(sums[e >> 1][i >> 1][2 * (i & 1) + (e & 1)], of_row, sum);
+      }
+    }
   }
   // `fresh`: the first step of a segment.
   SF_DEVICE void consume(const Share& at, int slot, bool fresh) {
@@ -383,6 +422,12 @@ struct Middle {
       // A path of its own is 3 % faster; with half columns it takes too many registers. It stands last: before the other it was 4 %
       // slower at 64 tokens.
       const bool simple = Shape::halves == 1 && direct;
+      if constexpr (kCanSum) {
+        if (direct && group_mask != 0) {
+          if (starts_row(at.k, fresh)) read_pairs(rows_at + slot, scale);
+          return sum_step(slot);
+        }
+      }
       SF_UNROLL
       for (int u = 0; u < kUnits && !simple; ++u) {
         const int unit = slot + u * unit_size;
