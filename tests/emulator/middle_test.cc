@@ -16,7 +16,11 @@ template <Weights weights, Half half, int kM16, Flush flush, int kColumns = 2, i
 Product run(Case c, const emu::Options& options, int groups = 2) {
   using Shape = MiddleShape<weights, kM16, flush, kColumns>;
   c.weights = weights;
-  Prepared p(c, half, true);
+  // Where a step has one scale row of x's type and zero points below 128, the scale goes to its sums, and no weight is rounded.
+  const bool sums = weights == Weights::int4 && kM16 == 2 && flush == Flush::units && units == 2 &&
+                    (c.group == 0 || c.group >= 128) && c.scale_type == (half == Half::bf16 ? PlaneType::bf16 : PlaneType::f16) &&
+                    (c.extra == Extra::none || (c.extra == Extra::zeros && (half == Half::f16 || c.most_zero <= 128)));
+  Prepared p(c, half, !sums);
   p.args.m_groups = (c.m + Shape::tokens - 1) / Shape::tokens;
   const int tiles = (p.args.columns + kColumns - 1) / kColumns * p.args.m_groups;
   p.args.steps = (p.args.k_blocks + units - 1) / units;
@@ -76,6 +80,15 @@ TEST(Middle, ScalesOfAnotherType) {
   sweep<Weights::int4, Half::bf16, 2, Flush::units>({.m = 17, .scale_type = PlaneType::f16}, false);
   sweep<Weights::int4, Half::bf16, 2, Flush::units>({.m = 17, .scale_type = PlaneType::f32}, false);
   sweep<Weights::int8, Half::bf16, 2, Flush::slices>({.k = 96, .m = 17, .group = 16, .scale_type = PlaneType::f16}, false);
+}
+TEST(Middle, ScalesOfSums) {
+  for (const auto extra : {Extra::none, Extra::zeros}) {
+    for (const int group : {0, 128, 256}) {
+      sweep<Weights::int4, Half::bf16, 2, Flush::units>({.n = 72, .k = 448, .m = 20, .group = group, .extra = extra, .ctas = 2});
+      sweep<Weights::int4, Half::f16, 2, Flush::units, 4>(
+          {.n = 330, .k = 384, .m = 32, .group = group, .scale_type = PlaneType::f16, .extra = extra, .ctas = 3}, true, 1);
+    }
+  }
 }
 TEST(Middle, ZeroPoints) {
   sweep<Weights::int4, Half::bf16, 2, Flush::units>({.m = 18, .extra = Extra::zeros});

@@ -57,7 +57,7 @@ struct Product {
   emu::Outcome outcome;
   std::vector<float> y;
   std::vector<double> expected, size;  // size: Σ of the magnitudes that are added
-  std::vector<double> exact;           // expected without the rounding of weights
+  std::vector<double> exact, rounded;  // without and with a rounding of each weight to x's type: expected is one of them
   std::vector<std::uint32_t> flags;
 };
 
@@ -69,7 +69,7 @@ struct Prepared {
   int ldy = 0;
   Product product;
 
-  // `rounded`: weights are rounded to x's type, as the middle kernel does.
+  // `rounded`: weights are rounded to x's type, as the middle kernel does where it scales them.
   Prepared(const Case& c, Half half, bool rounded) {
     std::mt19937 random(static_cast<unsigned>(c.n * 31 + c.k * 7 + c.group + c.m));
     const int bits = c.weights == Weights::int8 ? 8 : 4, slices_each = bits == 8 ? 2 : 4, block_k = 16 * slices_each;
@@ -129,9 +129,9 @@ struct Prepared {
     for (int n = 0; n < c.n; ++n) bias.push_back(static_cast<float>(n % 5));
 
     Product& r = product;
-    r.expected.resize(static_cast<std::size_t>(c.m * c.n));
-    r.size.resize(r.expected.size());
-    r.exact.resize(r.expected.size());
+    r.size.resize(static_cast<std::size_t>(c.m * c.n));
+    r.exact.resize(r.size.size());
+    r.rounded.resize(r.size.size());
     for (int p = 0; p < a.parts; ++p) {
       for (int row = 0; row < a.part[p].n; ++row) {
         const int nb = a.part[p].block0 + row / 64, n = a.part[p].n0 + row;
@@ -151,22 +151,23 @@ struct Prepared {
             w = scale * kE2m1[q];
             most = scale * 6;
           }
-          const double unrounded = w;
-          if (rounded) w = to_float(to_half(static_cast<float>(w)));
+          const double once = to_float(to_half(static_cast<float>(w)));
           for (int m = 0; m < c.m; ++m) {
             const auto i = static_cast<std::size_t>(m * c.n + n);
             const double v = xv[static_cast<std::size_t>(m * packed_k + k)] * a.part[p].alpha;
-            r.expected[i] += v * w;
-            r.exact[i] += v * unrounded;
+            r.exact[i] += v * w;
+            r.rounded[i] += v * once;
             r.size[i] += std::fabs(v) * most;
           }
         }
         for (int m = 0; m < c.m && c.bias; ++m) {
-          r.expected[static_cast<std::size_t>(m * c.n + n)] += bias[static_cast<std::size_t>(n)];
+          r.rounded[static_cast<std::size_t>(m * c.n + n)] += bias[static_cast<std::size_t>(n)];
           r.exact[static_cast<std::size_t>(m * c.n + n)] += bias[static_cast<std::size_t>(n)];
         }
       }
     }
+
+    r.expected = rounded ? r.rounded : r.exact;
 
     a.codes = ptx::cast<const std::byte>(memory.constant<std::uint8_t>("codes", codes));
     a.scales = ptx::cast<const std::byte>(memory.constant<std::uint8_t>("scales", scales));
@@ -230,7 +231,7 @@ inline void check_error(const Product& r) {
   double ours = 0, rounded = 0, norm = 0;
   for (std::size_t i = 0; i < r.y.size(); ++i) {
     ours += (r.y[i] - r.exact[i]) * (r.y[i] - r.exact[i]);
-    rounded += (r.expected[i] - r.exact[i]) * (r.expected[i] - r.exact[i]);
+    rounded += (r.rounded[i] - r.exact[i]) * (r.rounded[i] - r.exact[i]);
     norm += r.exact[i] * r.exact[i];
   }
   EXPECT_LE(std::sqrt(ours / norm), 1.1 * std::sqrt(rounded / norm) + 2e-6);

@@ -50,6 +50,23 @@ SF_DEVICE void int4_fragment_high(std::uint32_t word, std::uint32_t (&a)[4]) {
   a[3] = ptx::and_or(word >> 12, 0x000f000fu, kMagic<half>);
 }
 
+// q − zero, for one zero point: `zero` is the pair base + zero (128 or 1024), as in int4_fragment_high.
+// f16 has room for a byte: 1024 + 16q needs no shift, and its sixteenth part less 64 + zero is one fma.
+template <Half half>
+SF_DEVICE void int4_fragment_of(std::uint32_t word, std::uint32_t zero, std::uint32_t (&a)[4]) {
+  if constexpr (half == Half::bf16) {
+    int4_fragment_high<half>(word, a);
+    SF_UNROLL
+    for (int i = 0; i < 4; ++i) a[i] = ptx::sub_x2<half>(a[i], zero);
+  } else {
+    const std::uint32_t high = word >> 8, less = ptx::sub_x2<half>(0x63806380u, zero);  // 960 − (1024 + zero)
+    a[0] = ptx::sub_x2<half>(ptx::and_or(word, 0x000f000fu, kMagic<half>), zero);
+    a[2] = ptx::fma_x2<half>(ptx::and_or(word, 0x00f000f0u, kMagic<half>), 0x2c002c00u, less);
+    a[1] = ptx::sub_x2<half>(ptx::and_or(high, 0x000f000fu, kMagic<half>), zero);
+    a[3] = ptx::fma_x2<half>(ptx::and_or(high, 0x00f000f0u, kMagic<half>), 0x2c002c00u, less);
+  }
+}
+
 // Two pairs of q − 128: columns 2t, 2t+1 and 2t+8, 2t+9 of one row.
 template <Half half>
 SF_DEVICE void int8_pairs(std::uint32_t word, std::uint32_t& low, std::uint32_t& high) {

@@ -22,7 +22,9 @@
 //     unit: | codes, kColumns · 2048 | x: tokens × 64 k, 16-byte chunks xor-swizzled | per column: scale rows, zero rows |
 //
 // Arithmetic. A code becomes the exact 16-bit number q − zero (e2m1: the value), times its scale, rounded once to x's type;
-// products add up in fp32, all of K in one set of accumulators. Scales of another type than x's are hi + lo, two numbers of x's
+// products add up in fp32, all of K in one set of accumulators. int4 with tiles of 32 tokens has registers for a second set: where a
+// scale row of x's type covers whole steps, the products of a step add up without their scale, which then multiplies the sums; no
+// weight is rounded (Scaling::sums). Scales of another type than x's are hi + lo, two numbers of x's
 // type: v·scale = fma(v, hi, v·lo) is then rounded once but for 2^-17 (bf16) of the product (e4m3 and e8m0 are numbers of x's
 // type). A zero point above 128, which with int4's base of 128 is no bf16 number, is hi + lo too. Sums over groups and CTAs: fp32,
 // ascending k. y = round(fma(alpha, total, bias)).
@@ -67,10 +69,11 @@ struct MiddleFeed {
 
 // How a scale is applied.
 enum class Scaling {
-  once,    // one number of x's type
-  two,     // hi and lo, for the zero point too
-  folded,  // e4m3: with the placement of e2m1's bits (sums are off by a power of two)
-  sums,    // in fp32, to a step's sums
+  once,        // one number of x's type
+  two,         // hi and lo, for the zero point too
+  folded,      // e4m3: with the placement of e2m1's bits (sums are off by a power of two)
+  sums,        // in fp32, to a step's sums
+  plain_sums,  // the same, with one zero point for all
 };
 
 template <Weights weights, Half half, int kM16, Flush kFlush, int kColumns, int kUnits, int kStages>
@@ -331,6 +334,8 @@ struct Middle {
   SF_DEVICE void weights_of(const std::uint32_t (&words)[kWords], int j, std::uint32_t (&f)[4]) const {
     if constexpr (weights == Weights::int8) {
       int8_fragment<half>(words[2 * j], words[2 * j + 1], f);
+    } else if constexpr (scaling == Scaling::plain_sums) {
+      return int4_fragment_of<half>(words[j], zero[0][0], f);
     } else if constexpr (weights == Weights::int4) {
       int4_fragment_high<half>(words[j], f);
     } else if constexpr (scaling == Scaling::folded) {
@@ -395,13 +400,14 @@ struct Middle {
     slice_of_step<scaling>(unit, s, total, another);
   }
   // A step that one scale row covers: one multiplication of fp32 for each of its sums instead of one for each pair of weights.
+  template <Scaling scaling>
   SF_DEVICE void sum_step(int slot) {
     Sums sums;
     SF_UNROLL
     for (int u = 0; u < kUnits; ++u) {
       SF_UNROLL
       for (int s = 0; s < Shape::slices; ++s)
-        slice_of_step<Scaling::sums>(slot + u * unit_size, s, sums, u + 1 < kUnits, u == 0 && s == 0);
+        slice_of_step<scaling>(slot + u * unit_size, s, sums, u + 1 < kUnits, u == 0 && s == 0);
     }
     SF_UNROLL
     for (int i = 0; i < 2 * kPatches; ++i) {
@@ -422,16 +428,20 @@ struct Middle {
       // A path of its own is 3 % faster; with half columns it takes too many registers. It stands last: before the other it was 4 %
       // slower at 64 tokens.
       const bool simple = Shape::halves == 1 && direct;
+      bool new_row = starts_row(at.k, fresh);
       if constexpr (kCanSum) {
-        if (direct && group_mask != 0) {
-          if (starts_row(at.k, fresh)) read_pairs(rows_at + slot, scale);
-          return sum_step(slot);
+        if (group_mask != 0) {
+          if (new_row && direct) read_pairs(rows_at + slot, scale);
+          if (new_row && !direct) convert_row(slot, 0);
+          if (direct) return sum_step<Scaling::plain_sums>(slot);
+          if (!two) return sum_step<Scaling::sums>(slot);
+          new_row = false;
         }
       }
       SF_UNROLL
       for (int u = 0; u < kUnits && !simple; ++u) {
         const int unit = slot + u * unit_size;
-        if (u == 0 ? starts_row(at.k, fresh) : group_mask == 0) {
+        if (u == 0 ? new_row : group_mask == 0) {
           if (Shape::halves == 2 && direct)
             read_pairs(rows_at + unit, scale);
           else
@@ -448,7 +458,7 @@ struct Middle {
       SF_UNROLL
       for (int u = 0; u < kUnits && simple; ++u) {
         const int unit = slot + u * unit_size;
-        if (u == 0 ? starts_row(at.k, fresh) : group_mask == 0) read_pairs(rows_at + unit, scale);
+        if (u == 0 ? new_row : group_mask == 0) read_pairs(rows_at + unit, scale);
         SF_UNROLL
         for (int s = 0; s < Shape::slices; ++s) slice_of_step<Scaling::once>(unit, s, u + 1 < kUnits);
       }
