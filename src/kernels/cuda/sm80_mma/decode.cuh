@@ -35,7 +35,8 @@
 // read before griddepcontrol.wait, nothing is written before it.
 //
 // Budget: M ≤ 8: 16 warps, 1 CTA/SM, or 8 warps, 2 CTAs/SM, ≤ 128 registers, 2 stages of 2 units, 6.3 KB a warp: 200 (100) KB (or
-// 3 stages of one unit). M ≤ 16: the same, 3 stages of 4.3 KB: 209 (104) KB; 12 warps where rows change inside of units.
+// 3 stages of one unit). M ≤ 16: the same, 3 stages of 4.3 KB: 209 (104) KB; 12 warps where rows change inside of units and
+// are not in the fragments.
 //
 // One file of more than 600 lines: copies, arithmetic and the ends of segments share the registers of one class and its ring.
 #pragma once

@@ -87,7 +87,8 @@ inline constexpr SharedMemory kSharedMemory = SharedMemory::large;
 constexpr int decode_warps(Weights weights, int m8, Flush flush, SharedMemory shared) {
   if (shared == SharedMemory::small) return 8;
   if (m8 == 2 && shared == SharedMemory::medium) return 12;
-  return m8 == 2 && (flush == Flush::slices || (flush == Flush::pairs && weights == Weights::fp4)) ? 12 : 16;
+  if (m8 == 1 || scaled_in_fragment(weights) || flush == Flush::units) return 16;
+  return flush == Flush::pairs && weights == Weights::int4 ? 16 : 12;
 }
 // Two units a step halve what a loop costs beside its arithmetic; x of 16 tokens leaves no room for them.
 constexpr int decode_units(Weights weights, int m8, Flush flush, SharedMemory shared) {
