@@ -25,7 +25,6 @@ struct GpuInfo {
   std::int64_t memory = 0, l2 = 0;           // bytes
   std::int64_t smem_block = 0, smem_sm = 0;  // bytes of shared memory: at most per CTA, and per SM
   bool reads_host_memory = false;            // kernels may use any host pointer (shared page tables)
-  std::string unusable;                      // empty, or a sentence that says why this build cannot run kernels on it
 };
 struct Gpus {
   std::vector<GpuInfo> found;
@@ -33,8 +32,11 @@ struct Gpus {
   std::string_view machine_code;  // architectures that this build has kernels for: "90a"; empty in a build without CUDA
   std::string none;               // a sentence that says why none were found
 };
-// Looked up at the first call, then the same for the whole process. Thread-safe.
+// Looked up at the first call, then the same for the whole process. No GPU gets a context by it. Thread-safe.
 const Gpus& gpus();
+// Empty, or a sentence that says why this build cannot run kernels on the GPU gpus().found[index]. The first call for a GPU makes a
+// context on it (some hundred MiB of its memory) and looks for this build's machine code there. Thread-safe.
+const std::string& why_unusable(int index);
 // A device that kernels can run on, or a sentence that says why not. The pointer is valid for the whole process.
 Result<const GpuInfo*> usable_gpu(Device device);
 // "sm_90:132": a GPU of that compute capability and number of SMs, for planning without one (Problem::described).

@@ -46,7 +46,8 @@ sf_status sf_gpu(int index, sf_gpu_info* out) {
     o.sms = gpu.sms;
     o.memory = static_cast<std::uint64_t>(gpu.memory);
     o.l2 = static_cast<std::uint64_t>(gpu.l2);
-    o.unusable = gpu.unusable.empty() ? nullptr : gpu.unusable.c_str();
+    const std::string& unusable = why_unusable(index);
+    o.unusable = unusable.empty() ? nullptr : unusable.c_str();
     return write_struct(o, out);
   });
 }

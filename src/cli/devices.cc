@@ -45,8 +45,8 @@ void run(Format format) {
                     {"driver", all.driver},
                     {"runtime", all.runtime},
                     {"machine_code", code},
-                    {"uses", gpu.unusable.empty() ? fmt::format("sm_{}", gpu.arch) : ""},
-                    {"unusable", gpu.unusable}});
+                    {"uses", why_unusable(gpu.index).empty() ? fmt::format("sm_{}", gpu.arch) : ""},
+                    {"unusable", why_unusable(gpu.index)}});
   if (all.found.empty())
     rows.push_back(
         {{"device", "cuda"}, {"driver", all.driver}, {"runtime", all.runtime}, {"machine_code", code}, {"unusable", all.none}});

@@ -61,7 +61,8 @@ Result<const GpuInfo*> usable_gpu(Device device) {
     return unavailable("there is no {}: this machine has {} CUDA device{}", to_string(device), all.found.size(),
                        all.found.size() == 1 ? ", cuda:0" : "s");
   const GpuInfo& gpu = all.found[static_cast<std::size_t>(device.index)];
-  if (!gpu.unusable.empty()) return unavailable("{} ({}) cannot be used: {}", to_string(device), gpu.name, gpu.unusable);
+  if (const std::string& why = why_unusable(device.index); !why.empty())
+    return unavailable("{} ({}) cannot be used: {}", to_string(device), gpu.name, why);
   return &gpu;
 }
 

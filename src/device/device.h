@@ -33,7 +33,8 @@ Result<PackedWeight> download(const DeviceWeight& weight);
 // To host memory; `device` may be the CPU.
 Status copy_back(Device device, void* to, const void* from, std::size_t size);
 
-// Makes a device current for the calling thread, and the one that was current again at the end.
+// Makes a device current for the calling thread, and the one that was current again at the end. That one gets no context by it: a
+// process that works on cuda:3 alone takes no memory of cuda:0.
 class CurrentDevice {
  public:
   explicit CurrentDevice(Device device);
@@ -43,8 +44,7 @@ class CurrentDevice {
   Status status() const;
 
  private:
-  [[maybe_unused]] int before_ = 0;  // a build without CUDA has no use for them
-  [[maybe_unused]] bool changed_ = false;
+  [[maybe_unused]] bool pushed_ = false;  // a build without CUDA has no use for them
   [[maybe_unused]] int error_ = 0;
 };
 

@@ -1,5 +1,7 @@
-// Finding GPUs: the driver, the devices, and whether this build has machine code for them. Nothing is timed.
+// Finding GPUs: the driver, the devices, and whether this build has machine code for one. Nothing is timed.
 #include <atomic>
+#include <mutex>
+#include <vector>
 
 #include "device/cuda/runtime.h"
 
@@ -19,7 +21,9 @@ std::string no_devices(cudaError_t error, int driver, int runtime) {
   return fmt::format("the NVIDIA driver answers: {} ({})", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-std::string why_unusable(const GpuInfo& gpu) {
+// Makes a context.
+std::string probe(const GpuInfo& gpu) {
+  if (gpu.arch == 0) return "its properties could not be read";
   const CurrentDevice current({Device::Kind::cuda, gpu.index});
   if (!current.status().ok()) return current.status().message();
   const cudaError_t error = probe_machine_code();
@@ -46,9 +50,7 @@ Gpus find() {
     GpuInfo gpu;
     gpu.index = i;
     cudaDeviceProp p;
-    if (const cudaError_t e = cudaGetDeviceProperties(&p, i); e != cudaSuccess) {
-      gpu.unusable = cuda_failed("its properties could not be read", e).message();
-    } else {
+    if (cudaGetDeviceProperties(&p, i) == cudaSuccess) {
       gpu.name = p.name;
       gpu.arch = 10 * p.major + p.minor;
       gpu.sms = p.multiProcessorCount;
@@ -57,7 +59,8 @@ Gpus find() {
       gpu.smem_block = static_cast<std::int64_t>(p.sharedMemPerBlockOptin);
       gpu.smem_sm = static_cast<std::int64_t>(p.sharedMemPerMultiprocessor);
       gpu.reads_host_memory = p.pageableMemoryAccess != 0;
-      gpu.unusable = why_unusable(gpu);
+    } else {
+      cudaGetLastError();
     }
     all.found.push_back(std::move(gpu));
   }
@@ -76,6 +79,17 @@ const Gpus& gpus() {
   }();
   return all;
 }
+const std::string& why_unusable(int index) {
+  struct Outcome {
+    std::once_flag once;
+    std::string why;
+  };
+  static std::vector<Outcome> outcomes(gpus().found.size());
+  Outcome& outcome = outcomes.at(static_cast<std::size_t>(index));
+  std::call_once(outcome.once, [&] { outcome.why = probe(gpus().found[static_cast<std::size_t>(index)]); });
+  return outcome.why;
+}
+
 bool gpus_in_use() { return found_some; }
 
 }  // namespace swordfish

@@ -5,22 +5,6 @@
 
 namespace swordfish {
 
-CurrentDevice::CurrentDevice(Device device) {
-  cudaError_t error = cudaGetDevice(&before_);
-  if (error == cudaSuccess && before_ != device.index) {
-    error = cudaSetDevice(device.index);
-    changed_ = error == cudaSuccess;
-  }
-  error_ = error;
-}
-CurrentDevice::~CurrentDevice() {
-  if (changed_) cudaSetDevice(before_);
-}
-Status CurrentDevice::status() const {
-  const auto error = static_cast<cudaError_t>(error_);
-  return error == cudaSuccess ? Status() : cuda_failed("making the device current", error);
-}
-
 RelaxedCapture::RelaxedCapture() {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   cudaThreadExchangeStreamCaptureMode(&mode);

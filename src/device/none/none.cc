@@ -21,6 +21,8 @@ const Gpus& gpus() {
   return none;
 }
 
+const std::string& why_unusable(int) { return gpus().none; }
+
 Result<DeviceBuffer> DeviceBuffer::allocate(Device, std::size_t) { return no_cuda(); }
 DeviceBuffer::~DeviceBuffer() {}  // these own something in the other build
 Result<PinnedBuffer> PinnedBuffer::allocate(Device, std::size_t) { return no_cuda(); }
