@@ -22,11 +22,11 @@
 //     unit: | codes, kColumns · 2048 | x: tokens × 64 k, 16-byte chunks xor-swizzled | per column: scale rows, zero rows |
 //
 // Arithmetic. A code becomes the exact 16-bit number q − zero (e2m1: the value), times its scale, rounded once to x's type;
-// products add up in fp32, all of K in one set of accumulators. int4 with tiles of 32 tokens has registers for a second set: where a
-// scale row of x's type covers whole steps, the products of a step add up without their scale, which then multiplies the sums; no
-// weight is rounded (Scaling::sums). Scales of another type than x's are hi + lo, two numbers of x's
-// type: v·scale = fma(v, hi, v·lo) is then rounded once but for 2^-17 (bf16) of the product (e4m3 and e8m0 are numbers of x's
-// type). A zero point above 128, which with int4's base of 128 is no bf16 number, is hi + lo too. Sums over groups and CTAs: fp32,
+// products add up in fp32, all of K in one set of accumulators. int4 with tiles of 32 tokens has registers for a second set: where
+// a scale row of x's type covers whole steps, the products of a step add up without their scale, which then multiplies the sums;
+// no weight is rounded (Scaling::sums). Scales of another type than x's are hi + lo, two numbers of x's type:
+// v·scale = fma(v, hi, v·lo) is then rounded once but for 2^-17 (bf16) of the product (e4m3 and e8m0 are numbers of x's type). A
+// zero point above 128, which with int4's base of 128 is no bf16 number, is hi + lo too. Sums over groups and CTAs: fp32,
 // ascending k. y = round(fma(alpha, total, bias)).
 //
 // Invariants: every warp passes every iteration of a segment, so ring positions agree in the CTA; a slot is refilled only after the
