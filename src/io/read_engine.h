@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -39,8 +38,8 @@ class ReadEngine {
   virtual Status wait(std::vector<ReadCompletion>& done) = 0;
 };
 
-// `staging` is the memory that reads go to (registered with the kernel where it lets us). Fails where io_uring is not to be had.
-Result<std::unique_ptr<ReadEngine>> make_uring_engine(unsigned depth, std::span<std::byte> staging);
+// Fails where io_uring is not to be had.
+Result<std::unique_ptr<ReadEngine>> make_uring_engine(unsigned depth);
 std::unique_ptr<ReadEngine> make_pread_engine(unsigned threads);
 
 }  // namespace swordfish::io

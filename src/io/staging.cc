@@ -19,9 +19,8 @@
 #include "base/try.h"
 #include "io/descriptor.h"
 #include "io/page_cache.h"
-#include "io/staging_memory.h"
+#include "io/staging_area.h"
 #include "io/staging_plan.h"
-#include "io/staging_ring.h"
 
 namespace swordfish::io {
 namespace {
@@ -54,7 +53,7 @@ struct Piece {
   unsigned users = 0, readers = 0, retries = 0;
   std::uint64_t left = 0;  // needed bytes not copied yet
   std::uint64_t got = 0;   // bytes in the ring
-  std::optional<StagingRing::Slot> slot;
+  std::optional<StagingArea::Slot> slot;
   std::vector<ByteRange> to_drop;  // pages that a buffered read brings into the cache
   Status status;
 };
@@ -67,8 +66,7 @@ struct StagedReader::State {
   std::vector<std::vector<ByteRange>> skipped;
   StagingOptions options;
   PiecePlan plan;
-  std::shared_ptr<StagingMemory> memory;
-  std::optional<StagingRing> ring;
+  std::optional<StagingArea> area;
   std::unique_ptr<ReadEngine> engine;
 
   mutable std::mutex mutex;
@@ -152,7 +150,7 @@ struct StagedReader::State {
   bool take_room(std::uint32_t p) {
     std::unique_lock lock(mutex);
     while (!stop && pieces[p].at == At::planned) {
-      pieces[p].slot = ring->take(plan.pieces[p].end - plan.pieces[p].begin);
+      pieces[p].slot = area->take(plan.pieces[p].end - plan.pieces[p].begin);
       if (pieces[p].slot) {
         pieces[p].at = At::reading;
         break;
@@ -242,7 +240,7 @@ struct StagedReader::State {
   // --- `mutex` is held -----------------------------------------------------------------------------------------------------------
 
   void give_back(std::uint32_t p) {
-    ring->give_back(pieces[p].slot->ticket);
+    area->give_back(*pieces[p].slot);
     pieces[p].slot.reset();
     nothing_back_since.reset();
     room.notify_one();
@@ -400,11 +398,7 @@ Result<std::unique_ptr<StagedReader>> StagedReader::start(std::vector<std::share
   state->plan = plan_pieces(files.size(), units, options.piece_bytes, options.ring_bytes / 8);
   std::uint64_t most = 0;  // that the ring can be filled with
   for (const PiecePlan::Piece& piece : state->plan.pieces) most += piece.end - piece.begin;
-  auto ring_bytes = static_cast<std::size_t>(std::clamp<std::uint64_t>(most, kPage, options.ring_bytes));
-  state->memory = options.memory ? options.memory : std::make_shared<StagingMemory>(ring_bytes, false);
-  const std::span<std::byte> pages = state->memory->pages();
-  ring_bytes = std::min(ring_bytes / kPage * kPage, pages.size());
-  state->ring.emplace(pages.first(ring_bytes));
+  state->area.emplace(std::clamp(most, kPage, options.ring_bytes / kPage * kPage));
   state->pieces.resize(state->plan.pieces.size());
   for (std::size_t p = 0; p < state->pieces.size(); ++p) {
     state->pieces[p].users = state->plan.pieces[p].users;
@@ -423,7 +417,7 @@ Result<std::unique_ptr<StagedReader>> StagedReader::start(std::vector<std::share
     state->direct.push_back(options.direct ? Descriptor(fmt::format("/proc/self/fd/{}", file->fd()), O_DIRECT) : Descriptor());
   }
   if (options.uring) {
-    Result<std::unique_ptr<ReadEngine>> engine = make_uring_engine(options.depth, pages.first(ring_bytes));
+    Result<std::unique_ptr<ReadEngine>> engine = make_uring_engine(options.depth);
     if (engine.ok()) state->engine = std::move(engine).value();
   }
   if (!state->engine) state->engine = make_pread_engine(options.depth);

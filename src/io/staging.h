@@ -23,7 +23,6 @@
 #include "io/byte_source.h"
 #include "io/file.h"
 #include "io/read_engine.h"
-#include "io/staging_memory.h"
 #include "swordfish/status.h"
 
 namespace swordfish::io {
@@ -38,7 +37,6 @@ struct StagedUnit {
 
 struct StagingOptions {
   std::uint64_t ring_bytes = std::uint64_t{256} << 20;
-  std::shared_ptr<StagingMemory> memory;  // for the ring; null: it is allocated
   std::uint64_t piece_bytes = std::uint64_t{4} << 20;
   unsigned depth = 16;
   bool direct = true;      // O_DIRECT where the file system has it

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <map>
 
-#include "io/staging_memory.h"
-
 namespace swordfish::io {
 namespace {
 

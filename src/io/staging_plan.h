@@ -8,6 +8,8 @@
 
 namespace swordfish::io {
 
+inline constexpr std::uint64_t kPage = 4096;  // what O_DIRECT asks of memory, offsets and sizes
+
 struct PiecePlan {
   struct Piece {
     std::size_t file = 0;

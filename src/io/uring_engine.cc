@@ -1,4 +1,5 @@
-// The io_uring engine: one submission a read, buffers registered once.
+// The io_uring engine: one submission a read. The memory is not registered: that would touch all of it at once, and pinning the few
+// huge pages of a read costs nothing beside.
 #include <cerrno>
 #include <utility>
 
@@ -17,10 +18,7 @@ namespace {
 
 class UringEngine final : public ReadEngine {
  public:
-  explicit UringEngine(io_uring ring, std::span<std::byte> staging) : ring_(ring) {
-    const iovec whole{staging.data(), staging.size()};
-    registered_ = !staging.empty() && io_uring_register_buffers(&ring_, &whole, 1) == 0;  // refused where little may be locked
-  }
+  explicit UringEngine(io_uring ring) : ring_(ring) {}
   ~UringEngine() override { io_uring_queue_exit(&ring_); }
   UringEngine(const UringEngine&) = delete;
   UringEngine& operator=(const UringEngine&) = delete;
@@ -30,12 +28,7 @@ class UringEngine final : public ReadEngine {
   Status submit(const ReadRequest& request) override {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     if (entry == nullptr) return {Code::internal, "io_uring: more reads submitted than its depth"};
-    const auto size = static_cast<unsigned>(request.size);
-    if (registered_) {
-      io_uring_prep_read_fixed(entry, request.fd, request.to, size, request.offset, 0);
-    } else {
-      io_uring_prep_read(entry, request.fd, request.to, size, request.offset);
-    }
+    io_uring_prep_read(entry, request.fd, request.to, static_cast<unsigned>(request.size), request.offset);
     io_uring_sqe_set_data64(entry, request.tag);
     while (true) {
       const int got = io_uring_submit(&ring_);
@@ -61,23 +54,20 @@ class UringEngine final : public ReadEngine {
 
  private:
   io_uring ring_;
-  bool registered_ = false;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<ReadEngine>> make_uring_engine(unsigned depth, std::span<std::byte> staging) {
+Result<std::unique_ptr<ReadEngine>> make_uring_engine(unsigned depth) {
   io_uring ring{};
   const int error = io_uring_queue_init(depth, &ring, 0);
   if (error != 0) return unavailable("io_uring: {}", errno_text(-error));
-  return std::unique_ptr<ReadEngine>(std::make_unique<UringEngine>(ring, staging));
+  return std::unique_ptr<ReadEngine>(std::make_unique<UringEngine>(ring));
 }
 
 #else
 
-Result<std::unique_ptr<ReadEngine>> make_uring_engine(unsigned, std::span<std::byte>) {
-  return unavailable("io_uring: this build has no liburing");
-}
+Result<std::unique_ptr<ReadEngine>> make_uring_engine(unsigned) { return unavailable("io_uring: this build has no liburing"); }
 
 #endif
 

@@ -24,7 +24,6 @@ CacheGuard::CacheGuard(const std::string& path) {
     if (!file || ::fstat(file.fd(), &info) != 0) return;  // opening the checkpoint will say why
     auto missing = io::missing_from_cache(file.fd(), 0, std::min(kHead, static_cast<std::uint64_t>(info.st_size)));
     heads_.push_back({std::move(file), std::move(missing)});
-    file_bytes_ += static_cast<std::uint64_t>(info.st_size);
   };
   if (!io::is_directory(path)) {
     // The other files of a split model lie beside it.

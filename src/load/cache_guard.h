@@ -14,7 +14,6 @@ class CacheGuard {
   // Remembers what is missing of the heads of the files that opening `path` may read: the folder's, or the file itself.
   explicit CacheGuard(const std::string& path);
   ~CacheGuard();
-  std::uint64_t file_bytes() const { return file_bytes_; }  // of the files that may be read
   CacheGuard(const CacheGuard&) = delete;
   CacheGuard& operator=(const CacheGuard&) = delete;
 
@@ -24,7 +23,6 @@ class CacheGuard {
     std::vector<io::ByteRange> missing;
   };
   std::vector<Head> heads_;
-  std::uint64_t file_bytes_ = 0;
 };
 
 }  // namespace swordfish

@@ -174,8 +174,7 @@ int threads_for(const LoadJob& job, const LoadOptions& options) {
 
 int most_workers(const LoadOptions& options) { return options.threads > 0 ? options.threads : usable_cores(); }
 
-Status run_job(const LoadJob& job, const LoadOptions& options, std::shared_ptr<io::StagingMemory> memory, LoadReport& report,
-               const JobHooks& hooks) {
+Status run_job(const LoadJob& job, const LoadOptions& options, LoadReport& report, const JobHooks& hooks) {
   std::vector<std::shared_ptr<const io::File>> files;
   for (const std::string& path : job.files.paths) {
     SF_ASSIGN(auto file, io::File::open(path));
@@ -183,7 +182,6 @@ Status run_job(const LoadJob& job, const LoadOptions& options, std::shared_ptr<i
   }
   io::StagingOptions staging;
   staging.ring_bytes = options.ring_bytes;
-  staging.memory = std::move(memory);
   staging.depth = options.depth;
   staging.direct = options.direct;
   staging.uring = options.uring;

@@ -54,9 +54,8 @@ inline constexpr std::size_t scratch_bytes = std::size_t{64} << 20, most_scratch
 // Threads that a load has at most.
 int most_workers(const LoadOptions& options);
 
-// Fills the report's bytes and times of reading. `memory`: for the ring, options.ring_bytes or less.
-Status run_job(const LoadJob& job, const LoadOptions& options, std::shared_ptr<io::StagingMemory> memory, LoadReport& report,
-               const JobHooks& hooks = {});
+// Fills the report's bytes and times of reading.
+Status run_job(const LoadJob& job, const LoadOptions& options, LoadReport& report, const JobHooks& hooks = {});
 
 // The same for units that process() reads in another way: nothing is read ahead or counted.
 Status run_unstaged_job(const LoadJob& job, const LoadOptions& options);

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "io/staging_memory.h"
+#include "io/staging_plan.h"
 #include "load/cache_guard.h"
 #include "load/checkpoint_job.h"
 #include "load/load_hooks.h"
@@ -49,36 +49,31 @@ void count(LoadedModel& model) {
   for (const LoadedTensor& tensor : model.tensors) report.packed_bytes += tensor.info.bytes;
 }
 
-// What a load needs whatever it reads.
-class Resources {
+// The GPU that is loaded to, if it is one, and the way there, which takes a quarter of the ring's memory.
+class Destination {
  public:
-  // The way to a GPU takes a quarter of the ring's memory.
-  Resources(LoadOptions& options, std::uint64_t file_bytes, const JobHooks& hooks) {
-    if (!options.raw && (options.device.kind == Device::Kind::cuda || hooks.device != nullptr)) {
-      const std::uint64_t chunks = options.ring_bytes / 4;
-      options.ring_bytes -= chunks;
-      const auto workers = static_cast<unsigned>(most_workers(options));
-      uploader_ = std::make_unique<Uploader>(
-          [this, device = options.device, workers, &hooks]() -> Result<LoadDevice*> {
-            if (hooks.device != nullptr) return hooks.device;
-            SF_ASSIGN(gpu_, make_load_gpu(device, 2 * workers));
-            return gpu_.get();
-          },
-          workers, std::max(chunks / (2 * workers) / io::kPage * io::kPage, io::kPage));
-    }
-    memory_ = std::make_shared<io::StagingMemory>(static_cast<std::size_t>(std::min(options.ring_bytes, file_bytes)), true);
+  Destination(LoadOptions& options, const JobHooks& hooks) {
+    if (options.raw || (options.device.kind != Device::Kind::cuda && hooks.device == nullptr)) return;
+    const std::uint64_t chunks = options.ring_bytes / 4;
+    options.ring_bytes -= chunks;
+    const auto workers = static_cast<unsigned>(most_workers(options));
+    uploader_ = std::make_unique<Uploader>(
+        [this, device = options.device, workers, &hooks]() -> Result<LoadDevice*> {
+          if (hooks.device != nullptr) return hooks.device;
+          SF_ASSIGN(gpu_, make_load_gpu(device, 2 * workers));
+          return gpu_.get();
+        },
+        workers, std::max(chunks / (2 * workers) / io::kPage * io::kPage, io::kPage));
   }
 
   Uploader* uploader() const { return uploader_.get(); }  // null: everything stays in host memory
-  const std::shared_ptr<io::StagingMemory>& memory() const { return memory_; }
 
  private:
   std::unique_ptr<LoadDevice> gpu_;
   std::unique_ptr<Uploader> uploader_;
-  std::shared_ptr<io::StagingMemory> memory_;
 };
 
-Result<LoadedModel> load_packed_file(const std::string& path, const LoadOptions& options, const Resources& resources,
+Result<LoadedModel> load_packed_file(const std::string& path, const LoadOptions& options, const Destination& destination,
                                      const JobHooks& hooks, Clock::time_point start) {
   if (options.ranks > 1) return unsupported("{}: a packed file is loaded whole; ranks are cut from the checkpoint", path);
   if (!options.layers.empty() || options.fuse)
@@ -86,13 +81,13 @@ Result<LoadedModel> load_packed_file(const std::string& path, const LoadOptions&
   LoadedModel model;
   SF_ASSIGN(const auto file, io::File::open(path));
   SF_ASSIGN(const auto job, PackedJob::open(path, "", nullptr));
-  if (Uploader* const uploader = resources.uploader()) {
+  if (Uploader* const uploader = destination.uploader()) {
     SF_TRY(uploader->problem());
     uploader->expect(file->size());
     job->upload_to(*uploader);
   }
   model.report.open_seconds = seconds_since(start);
-  SF_TRY(run_job(job->job(), options, resources.memory(), model.report, hooks));
+  SF_TRY(run_job(job->job(), options, model.report, hooks));
   if (!options.raw) SF_TRY(job->take(model));
   model.report.from_packed = true;
   return model;
@@ -106,15 +101,15 @@ Status make_folder(const std::string& path) {
 Result<LoadedModel> load_any(const std::string& path, LoadOptions options, const JobHooks& hooks, Clock::time_point start) {
   SF_TRY(check(options));
   const CacheGuard guard(path);
-  const Resources resources(options, guard.file_bytes(), hooks);
+  const Destination destination(options, hooks);
   if (PackedFile::is_packed(path)) {
-    SF_ASSIGN(LoadedModel model, load_packed_file(path, options, resources, hooks, start));
+    SF_ASSIGN(LoadedModel model, load_packed_file(path, options, destination, hooks, start));
     count(model);
     return model;
   }
   SF_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(path, options.open));
   SF_ASSIGN(const auto job, CheckpointJob::open(checkpoint, options));
-  Uploader* const uploader = resources.uploader();
+  Uploader* const uploader = destination.uploader();
   if (uploader != nullptr) {
     SF_TRY(uploader->problem());
     uploader->expect(job->plan().bytes - job->plan().strided_bytes);
@@ -127,7 +122,7 @@ Result<LoadedModel> load_any(const std::string& path, LoadOptions options, const
     SF_ASSIGN(cache, PackedCache::find(path, job->files(), options));
     if (cache->exists()) {
       model.report.open_seconds = seconds_since(start);
-      Status status = cache->load(options, resources.memory(), uploader, hooks, model);
+      Status status = cache->load(options, uploader, hooks, model);
       if (status.ok()) {
         count(model);
         return model;
@@ -139,7 +134,7 @@ Result<LoadedModel> load_any(const std::string& path, LoadOptions options, const
     }
   }
   model.report.open_seconds = seconds_since(start);
-  SF_TRY(run_job(job->job(), options, resources.memory(), model.report, hooks));
+  SF_TRY(run_job(job->job(), options, model.report, hooks));
   model.report.strided_bytes = job->plan().strided_bytes;
   model.report.pack_seconds = job->pack_seconds();
   if (job->plan().strided_tensors > 0) {

@@ -115,8 +115,7 @@ std::unique_ptr<DirectFiles> direct_files(const PackedJob& job, const LoadOption
 
 }  // namespace
 
-Status PackedCache::load(const LoadOptions& options, std::shared_ptr<io::StagingMemory> memory, Uploader* uploader,
-                         const JobHooks& hooks, LoadedModel& model) const {
+Status PackedCache::load(const LoadOptions& options, Uploader* uploader, const JobHooks& hooks, LoadedModel& model) const {
   const std::string manifest = file(".manifest");
   SF_ASSIGN(const std::string text, io::read_text(manifest, kJsonLimit));
   const std::size_t line = text.size() >= kSumLine ? text.size() - kSumLine : 0;
@@ -178,7 +177,7 @@ Status PackedCache::load(const LoadOptions& options, std::shared_ptr<io::Staging
       direct = model.report.direct_bytes;
     }
   }
-  SF_TRY(run_job(job->job(), options, std::move(memory), model.report, hooks));
+  SF_TRY(run_job(job->job(), options, model.report, hooks));
   model.report.source_bytes += direct;
   if (direct > 0) model.report.threads = std::max(model.report.threads, most_workers(options));
   if (direct > 0) model.report.engine = model.report.disk_bytes > 0 ? model.report.engine + ", cuFile" : "cuFile";

@@ -25,8 +25,7 @@ class PackedCache {
   static Result<PackedCache> find(const std::string& path, const JobFiles& files, const LoadOptions& options);
   bool exists() const;
   // Loads it, onto a GPU where an uploader is given (straight from the disk where cuFile does it). malformed or io: damaged.
-  Status load(const LoadOptions& options, std::shared_ptr<io::StagingMemory> memory, Uploader* uploader, const JobHooks& hooks,
-              LoadedModel& model) const;
+  Status load(const LoadOptions& options, Uploader* uploader, const JobHooks& hooks, LoadedModel& model) const;
   // Asks options.progress now and then whether to go on.
   Status store(const LoadedModel& model, const LoadOptions& options) const;
 
