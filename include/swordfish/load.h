@@ -41,7 +41,7 @@ struct LoadOptions {
       cache;  // folder of packed caches; empty: none. A second load of the same files with the same options reads packed bytes
 
   std::uint64_t ring_bytes = std::uint64_t{256} << 20;  // memory that reads land in; for a GPU, a quarter of it is for copies to it
-  unsigned depth = 16;                                  // reads in flight
+  unsigned depth = 32;                                  // reads in flight
   int threads = 0;                                      // that pack; 0: all cores
   bool direct = true;                                   // use O_DIRECT where the file system has it
   bool uring = true;                                    // use io_uring where the system has it

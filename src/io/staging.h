@@ -1,7 +1,7 @@
 // StagedReader: reads a list of byte ranges ahead of the threads that need them, through a bounded ring, and serves them from it.
 //
 //   units in the order in which they will be taken
-//        │ consecutive units make a batch; its ranges, sorted by file and offset, are cut into pieces of at most 4 MiB
+//        │ consecutive units make a batch; its ranges are merged to runs, small ones first, and cut into pieces of at most 4 MiB
 //        ▼
 //   pieces ── the read thread keeps `depth` of them in flight (io_uring and O_DIRECT, or pread) ──> ring ──> read() copies out
 //
@@ -38,7 +38,7 @@ struct StagedUnit {
 struct StagingOptions {
   std::uint64_t ring_bytes = std::uint64_t{256} << 20;
   std::uint64_t piece_bytes = std::uint64_t{4} << 20;
-  unsigned depth = 16;
+  unsigned depth = 32;
   bool direct = true;      // O_DIRECT where the file system has it
   bool uring = true;       // io_uring where the system has it
   bool from_cache = true;  // what is in the page cache is read there

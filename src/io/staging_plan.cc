@@ -62,11 +62,32 @@ void add_to_piece(PiecePlan& plan, std::uint32_t number, std::uint64_t from, std
   }
 }
 
-// `needs` of one batch, disjoint.
-void plan_batch(std::vector<Need>& needs, std::uint64_t piece_bytes, PiecePlan& plan) {
+// Runs of neighbours in a file, in order of offsets, those of fewer bytes first. Files keep scales far from their codes: were they
+// read last, all units of a batch would wait for its end and then be packed at once.
+void put_in_order(std::vector<Need>& needs) {
   std::sort(needs.begin(), needs.end(), [](const Need& a, const Need& b) {
     return a.range.file != b.range.file ? a.range.file < b.range.file : a.range.offset < b.range.offset;
   });
+  struct Run {
+    std::vector<Need> needs;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<Run> runs;
+  for (const Need& need : needs) {
+    const StagedRange* const last = runs.empty() ? nullptr : &runs.back().needs.back().range;
+    if (last == nullptr || last->file != need.range.file || last->offset + last->size + kPage < need.range.offset)
+      runs.emplace_back();
+    runs.back().needs.push_back(need);
+    runs.back().bytes += need.range.size;
+  }
+  std::stable_sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.bytes < b.bytes; });
+  needs.clear();
+  for (const Run& run : runs) needs.insert(needs.end(), run.needs.begin(), run.needs.end());
+}
+
+// `needs` of one batch, disjoint.
+void plan_batch(std::vector<Need>& needs, std::uint64_t piece_bytes, PiecePlan& plan) {
+  put_in_order(needs);
   const std::size_t first_piece = plan.pieces.size();
   for (const Need& need : needs) {
     const StagedRange& r = need.range;
@@ -76,7 +97,7 @@ void plan_batch(std::vector<Need>& needs, std::uint64_t piece_bytes, PiecePlan& 
       PiecePlan::Piece* last = plan.pieces.size() > first_piece ? &plan.pieces.back() : nullptr;
       const std::uint64_t page = at / kPage * kPage;
       // Goes on in the last piece if its pages touch it and it has room.
-      if (last == nullptr || last->file != r.file || page > last->end || at >= last->begin + piece_bytes) {
+      if (last == nullptr || last->file != r.file || page < last->begin || page > last->end || at >= last->begin + piece_bytes) {
         plan.pieces.push_back({r.file, page, page, 0, 0});
         last = &plan.pieces.back();
       }

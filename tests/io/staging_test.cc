@@ -420,5 +420,16 @@ TEST(StagingPlan, PiecesHoldEveryNeededByteOnce) {
   }
 }
 
+// As in files that keep the scales of all layers behind their codes: unit 0 can be packed when a part of the batch has come.
+TEST(StagingPlan, FewBytesFromElsewhereComeBeforeMany) {
+  std::vector<StagedUnit> units;
+  for (std::uint64_t u = 0; u < 4; ++u) units.push_back({{{0, u * 65'536, 65'536}, {0, 1'000'000 + u * 8'192, 8'192}}});
+  const PiecePlan plan = plan_pieces(1, units, 65'536, 1'000'000);
+  ASSERT_EQ(plan.pieces.size(), 5u);
+  EXPECT_EQ(plan.pieces[0].begin, 1'000'000u / 4096 * 4096);
+  EXPECT_EQ(plan.of_unit[0], (std::vector<std::uint32_t>{0, 1}));
+  for (std::size_t p = 1; p < 5; ++p) EXPECT_EQ(plan.pieces[p].begin, (p - 1) * 65'536);
+}
+
 }  // namespace
 }  // namespace swordfish::io
