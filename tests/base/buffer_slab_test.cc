@@ -1,11 +1,13 @@
-// Buffers in a slab: apart, aligned, alive as long as they are held, and never past the memory that was given.
+// Buffers, alone and in a slab: apart, aligned, alive as long as they are held, and never past the memory that was given.
 #include "base/buffer_slab.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "swordfish/buffer.h"
@@ -30,6 +32,22 @@ TEST(BufferSlab, BuffersKeepTheirBytesAfterTheSlabAndItsScope) {
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     for (const std::byte b : buffers[i].bytes()) ASSERT_EQ(b, static_cast<std::byte>(i & 0xff));
   }
+}
+
+TEST(Buffer, AnySizeIsAlignedAndWhole) {
+  for (const std::size_t about : {std::size_t{64}, std::size_t{256} << 10, std::size_t{2} << 20, std::size_t{4} << 20, std::size_t{9} << 20}) {
+    for (const std::size_t size : {about - 1, about, about + 1, about + 4095}) {
+      Buffer buffer(size);
+      ASSERT_EQ(buffer.size(), size);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % Buffer::alignment, 0u);
+      std::memset(buffer.data(), 7, size);
+      const Buffer moved = std::move(buffer);
+      EXPECT_EQ(moved.data()[0], std::byte{7});
+      EXPECT_EQ(moved.data()[size - 1], std::byte{7});
+    }
+  }
+  EXPECT_THROW(Buffer(static_cast<std::size_t>(-1)), std::bad_alloc);
+  EXPECT_THROW(Buffer(static_cast<std::size_t>(-1) / 2), std::bad_alloc);
 }
 
 TEST(BufferSlab, NeighboursLieSideBySide) {
