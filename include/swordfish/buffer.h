@@ -13,9 +13,9 @@ class Buffer {
   static constexpr std::size_t alignment = 64;  // a cache line, and the widest vector load
 
   Buffer() = default;
-  // Throws std::bad_alloc when there is not enough memory (the C ABI turns that into SF_OUT_OF_MEMORY). Large buffers give their pages
-  // back when they end (malloc may keep them), and the largest ask for huge pages: the first write to them is several times faster
-  // (MEASURED.md), and so are strided reads.
+  // Throws std::bad_alloc when there is not enough memory (the C ABI turns that into SF_OUT_OF_MEMORY). Large buffers give their
+  // pages back when they end (malloc may keep them), and the largest ask for huge pages: the first write to them is several times
+  // faster (MEASURED.md), and so are strided reads.
   explicit Buffer(std::size_t size);
 
   std::size_t size() const { return size_; }

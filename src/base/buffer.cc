@@ -1,4 +1,4 @@
-// Allocation of Buffers: 64-byte aligned; on pages of their own from 256 KiB, huge ones from 4 MiB; or in a slab that its thread fills.
+// Allocation of Buffers: from malloc, on pages of their own from 256 KiB, on huge ones from 4 MiB, or in the slab of their thread.
 #include "swordfish/buffer.h"
 
 #include <sys/mman.h>

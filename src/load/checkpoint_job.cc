@@ -39,19 +39,15 @@ Result<std::unique_ptr<CheckpointJob>> CheckpointJob::open(const Checkpoint& che
   const Rank rank{options.rank, options.ranks, options.whole_experts};
   SF_ASSIGN(job->plan_, plan_load(checkpoint.path(), checkpoint.tensors(), job->files_, checkpoint.layers(), pack, rank));
   job->done_.resize(job->plan_.units.size());
-  for (const LoadUnit& unit : job->plan_.units) job->plain_.insert(job->plain_.end(), unit.tensors.begin(), unit.tensors.end());
-  std::sort(job->plain_.begin(), job->plain_.end());
-  job->tensors_.resize(job->plain_.size());
+  std::vector<TensorInfo> plain;
+  for (const std::size_t t : job->plan_.plain) plain.push_back(checkpoint.tensors()[t]);
+  SF_TRY(job->plain_.open(plain));
   return job;
 }
 
-Status CheckpointJob::upload_to(Uploader& uploader) {
-  for (const std::string& path : files_.paths) {
-    SF_ASSIGN(auto file, io::File::open(path));
-    open_files_.push_back(std::move(file));
-  }
+void CheckpointJob::upload_to(Uploader& uploader) {
   uploader_ = &uploader;
-  return {};
+  plain_.upload_to(uploader);
 }
 
 LoadJob CheckpointJob::job() {
@@ -66,22 +62,6 @@ LoadJob CheckpointJob::job() {
     return process(unit, all_read, worker);
   };
   return job;
-}
-
-Status CheckpointJob::process_plain(const LoadUnit& unit, LoadWorker& worker) {
-  const SlabScope scope(worker.slab);
-  for (const std::size_t t : unit.tensors) {
-    const TensorInfo& tensor = checkpoint_.tensors()[t];
-    LoadedTensor& loaded = tensors_[static_cast<std::size_t>(std::lower_bound(plain_.begin(), plain_.end(), t) - plain_.begin())];
-    loaded.info = tensor;
-    if (uploader_ == nullptr) {
-      SF_ASSIGN(loaded.bytes, checkpoint_.read(tensor));
-    } else {
-      const io::File& file = *open_files_[files_.numbers.at(tensor.file)];
-      SF_ASSIGN(loaded.device, uploader_->upload(worker.number, file, tensor.offset, tensor.bytes));
-    }
-  }
-  return {};
 }
 
 bool CheckpointJob::is_whole(std::size_t layer) const {
@@ -116,7 +96,10 @@ Result<std::vector<QuantTensor>> CheckpointJob::read_parts(const LoadUnit& unit,
 
 Status CheckpointJob::process(std::size_t number, const std::function<void()>& all_read, LoadWorker& worker) {
   const LoadUnit& unit = plan_.units[number];
-  if (!unit.pack_unit) return process_plain(unit, worker);
+  if (!unit.pack_unit) {
+    for (const PlainPart& part : unit.plain) SF_TRY(plain_.load(part, worker));
+    return {};
+  }
   if (worker.scratch.empty())
     worker.scratch = Buffer(std::min(most_scratch, scratch_bytes / static_cast<std::size_t>(most_workers(options_))));
   std::optional<Uploader::Admission> admission;
@@ -187,25 +170,26 @@ Status CheckpointJob::take(LoadedModel& model) {
       }
       layer.experts = info.experts;
       layer.first_expert = plan_.units[units.front()].expert;
-      bool any = false;
+      const auto bias = [&](std::size_t unit, std::size_t member) -> const auto& {
+        return done_[unit].bias[apart == 1 ? member : i];
+      };
+      bool any_bias = false;
       for (const std::size_t u : units) {
         if (uploader_ == nullptr) layer.weights.push_back(std::move(done_[u].weights[i]));
         if (uploader_ != nullptr) layer.device_weights.push_back(std::move(done_[u].device_weights[i]));
-        for (std::size_t p = 0; p < members.size(); ++p) {
-          const auto& bias = done_[u].bias[apart == 1 ? p : i];
-          const auto n = static_cast<std::size_t>(plan_.cuts[members[p]].n);
-          any = any || bias.has_value();
-          if (bias)
-            layer.bias.insert(layer.bias.end(), bias->begin(), bias->end());
-          else
-            layer.bias.insert(layer.bias.end(), n, 0.0f);
+        for (std::size_t p = 0; p < members.size(); ++p) any_bias = any_bias || bias(u, p).has_value();
+      }
+      for (const std::size_t u : units) {
+        for (std::size_t p = 0; p < members.size() && any_bias; ++p) {
+          const std::vector<float> zeros(static_cast<std::size_t>(plan_.cuts[members[p]].n));
+          const std::vector<float> values = bias(u, p).value_or(zeros);
+          layer.bias.insert(layer.bias.end(), values.begin(), values.end());
         }
       }
-      if (!any) layer.bias.clear();
       model.layers.push_back(std::move(layer));
     }
   }
-  model.tensors = std::move(tensors_);
+  model.tensors = plain_.take();
   if (uploader_ != nullptr) SF_TRY(uploader_->finish(model));
   model.report.notes.insert(model.report.notes.end(), plan_.notes.begin(), plan_.notes.end());
   return {};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "load/job.h"
+#include "load/plain_tensors.h"
 #include "load/plan.h"
 #include "load/uploader.h"
 #include "swordfish/load.h"
@@ -20,7 +21,7 @@ class CheckpointJob {
   // `checkpoint` and `options` outlive the job.
   static Result<std::unique_ptr<CheckpointJob>> open(const Checkpoint& checkpoint, const LoadOptions& options);
   // Everything goes there instead of host memory. Before a run; outlives the job.
-  Status upload_to(Uploader& uploader);
+  void upload_to(Uploader& uploader);
   const LoadPlan& plan() const { return plan_; }
   const JobFiles& files() const { return files_; }
   LoadJob job();
@@ -41,17 +42,14 @@ class CheckpointJob {
   Result<std::vector<QuantTensor>> read_parts(const LoadUnit& unit, BufferSlab& scratch, Done& done) const;
   Status process(std::size_t unit, const std::function<void()>& all_read, LoadWorker& worker);
   Status pack_into(BufferSlab& slab, const LoadUnit& unit, const std::vector<QuantTensor>& parts, Done& done);
-  Status process_plain(const LoadUnit& unit, LoadWorker& worker);
 
   const Checkpoint& checkpoint_;
   const LoadOptions& options_;
   Uploader* uploader_ = nullptr;
-  std::vector<std::shared_ptr<const io::File>> open_files_;  // for plain tensors on their way to a GPU
   JobFiles files_;
   LoadPlan plan_;
-  std::vector<Done> done_;             // of each unit
-  std::vector<std::size_t> plain_;     // numbers of the plain tensors, in order
-  std::vector<LoadedTensor> tensors_;  // what they became
+  std::vector<Done> done_;  // of each unit
+  PlainTensors plain_;
   std::mutex notes_mutex_;
   SharedSeconds pack_seconds_;
 };

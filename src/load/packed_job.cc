@@ -42,13 +42,37 @@ std::uint64_t sum_of(const PackedWeight& weight, const float* bias, std::size_t 
   return sum.value();
 }
 
-struct TensorSum::State {
-  XXH3_state_t value;
+namespace {
+
+// Of a part that comes in pieces.
+class PartSum {
+ public:
+  explicit PartSum(std::uint64_t size) {
+    XXH3_INITSTATE(&state_);
+    XXH3_64bits_reset_withSeed(&state_, size);
+  }
+  void add(std::span<const std::byte> bytes) { XXH3_64bits_update(&state_, bytes.data(), bytes.size()); }
+  std::uint64_t value() const { return XXH3_64bits_digest(&state_); }
+
+ private:
+  XXH3_state_t state_;
 };
-TensorSum::TensorSum(std::uint64_t size) : state_(std::make_unique<State>()) { XXH3_64bits_reset_withSeed(&state_->value, size); }
-TensorSum::~TensorSum() = default;
-void TensorSum::add(std::span<const std::byte> bytes) { XXH3_64bits_update(&state_->value, bytes.data(), bytes.size()); }
-std::uint64_t TensorSum::value() const { return XXH3_64bits_digest(&state_->value); }
+
+std::uint64_t sum_of_parts(const std::vector<std::uint64_t>& sums) {
+  return XXH3_64bits(sums.data(), sums.size() * sizeof(std::uint64_t));
+}
+
+}  // namespace
+
+std::uint64_t sum_of(std::span<const std::byte> tensor) {
+  std::vector<std::uint64_t> sums;
+  for (const PlainPart& part : plain_parts(0, 0, tensor.size())) {
+    PartSum sum(part.size);
+    sum.add(tensor.subspan(static_cast<std::size_t>(part.begin), static_cast<std::size_t>(part.size)));
+    sums.push_back(sum.value());
+  }
+  return sum_of_parts(sums);
+}
 
 Result<std::unique_ptr<PackedJob>> PackedJob::open(const std::string& packed, const std::string& plain, const PackedSums* sums) {
   SF_ASSIGN(PackedFile file, PackedFile::open(packed));
@@ -64,7 +88,7 @@ Result<std::unique_ptr<PackedJob>> PackedJob::open(const std::string& packed, co
     if (sums->tensors.size() != tensors.tensors.size()) return damaged(plain, sums->tensors.size(), tensors.tensors.size());
   }
   std::unique_ptr<PackedJob> job(new PackedJob(std::move(file), std::move(tensors), sums));
-  for (const Container* container : {&job->packed_, &job->plain_})
+  for (const Container* container : {&job->packed_, &job->plain_file_})
     for (const auto& shard : container->files) job->files_.add(shard->path());
   for (std::size_t l = 0; l < job->file_.layers().size(); ++l) {
     const PackedFile::Layer& layer = job->file_.layers()[l];
@@ -79,37 +103,40 @@ Result<std::unique_ptr<PackedJob>> PackedJob::open(const std::string& packed, co
     loaded.weights.resize(static_cast<std::size_t>(entries));
     if (!layer.bias.empty()) loaded.bias.resize(static_cast<std::size_t>(entries * layer.shape.n));
     job->model_.layers.push_back(std::move(loaded));
-    for (std::int64_t e = 0; e < entries; ++e) job->units_.push_back({false, l, e});
+    for (std::int64_t e = 0; e < entries; ++e) job->units_.push_back({std::nullopt, l, e});
   }
-  for (std::size_t t = 0; t < job->plain_.tensors.size(); ++t) {
-    const Tensor& tensor = job->plain_.tensors[t];
-    LoadedTensor loaded;
-    loaded.info = {tensor.name, type_name(tensor), tensor.shape, job->plain_.path_of(tensor), tensor.offset, tensor.bytes};
-    job->model_.tensors.push_back(std::move(loaded));
-    job->units_.push_back({true, t, 0});
+  std::vector<TensorInfo> infos;
+  for (const Tensor& tensor : job->plain_file_.tensors) {
+    const std::vector<PlainPart> parts = plain_parts(infos.size(), 0, tensor.bytes);
+    for (const PlainPart& part : parts) job->units_.push_back({part});
+    job->part_sums_.push_back({std::vector<std::uint64_t>(parts.size()), parts.size()});
+    infos.push_back({tensor.name, type_name(tensor), tensor.shape, job->plain_file_.path_of(tensor), tensor.offset, tensor.bytes});
   }
+  SF_TRY(job->plain_.open(infos));
   return job;
 }
 
 void PackedJob::upload_to(Uploader& uploader) {
   uploader_ = &uploader;
+  plain_.upload_to(uploader);
   for (LoadedLayer& layer : model_.layers) layer.device_weights.resize(layer.weights.size());
 }
 
 // The planes in file order, which is the device's; `size`: of its place there.
-std::vector<PackedJob::UnitPlane> PackedJob::planes_of(const Unit& unit, std::uint64_t& size) const {
+std::vector<PlacedRange> PackedJob::planes_of(const Unit& unit, std::uint64_t& size) const {
   if (unit.plain) {
-    size = plain_.tensors[unit.layer].bytes;
-    return {{&plain_, &plain_.tensors[unit.layer], 0}};
+    const TensorInfo& tensor = plain_.info(unit.plain->tensor);
+    size = unit.plain->size;
+    return {{files_.numbers.at(tensor.file), tensor.offset + unit.plain->begin, size, 0}};
   }
-  std::vector<UnitPlane> planes;
+  std::vector<PlacedRange> planes;
   size = 0;
   const PackedFile::Layer& layer = file_.layers()[unit.layer];
   const std::string entry = entry_name(layer.name, layer.experts, unit.expert) + '.';
-  for (const PackedPlane& plane : packed_planes(layer.shape)) {
-    const Tensor* tensor = packed_.find(entry + plane.leaf);
+  for (const PackedPlane& packed : packed_planes(layer.shape)) {
+    const Tensor* tensor = packed_.find(entry + packed.leaf);
     if (tensor == nullptr) continue;
-    planes.push_back({&packed_, tensor, size});
+    planes.push_back({files_.numbers.at(packed_.path_of(*tensor)), tensor->offset, tensor->bytes, size});
     size = (size + tensor->bytes + DeviceWeight::alignment - 1) / DeviceWeight::alignment * DeviceWeight::alignment;
   }
   return planes;
@@ -124,18 +151,17 @@ LoadJob PackedJob::job() {
     if (unit.done) continue;
     left.push_back(u);
     io::StagedUnit& staged = job.units.emplace_back();
-    const auto add = [&](const Container& container, const Tensor& tensor, std::uint64_t from, std::uint64_t size) {
-      staged.ranges.push_back({job.files.numbers.at(container.path_of(tensor)), tensor.offset + from, size});
-    };
     std::uint64_t size = 0;
-    for (const UnitPlane& plane : planes_of(unit, size)) add(*plane.container, *plane.tensor, 0, plane.tensor->bytes);
-    if (unit.plain) continue;
+    for (const PlacedRange& plane : planes_of(unit, size)) staged.ranges.push_back({plane.file, plane.offset, plane.size});
+    if (unit.plain || file_.layers()[unit.layer].bias.empty()) continue;
     const PackedFile::Layer& layer = file_.layers()[unit.layer];
-    const std::uint64_t bias = static_cast<std::uint64_t>(layer.shape.n) * sizeof(float);
-    if (!layer.bias.empty()) add(packed_, *packed_.find(layer.bias), static_cast<std::uint64_t>(unit.expert) * bias, bias);
+    const Tensor& bias = *packed_.find(layer.bias);
+    const std::uint64_t bytes = static_cast<std::uint64_t>(layer.shape.n) * sizeof(float);
+    staged.ranges.push_back(
+        {job.files.numbers.at(packed_.path_of(bias)), bias.offset + static_cast<std::uint64_t>(unit.expert) * bytes, bytes});
   }
   job.describe = [this, paths = job.files.paths](std::size_t file, std::uint64_t offset) -> std::string {
-    for (const Container* container : {&packed_, &plain_})
+    for (const Container* container : {&packed_, &plain_file_})
       for (const Tensor& t : container->tensors)
         if (container->path_of(t) == paths[file] && offset >= t.offset && offset - t.offset < t.bytes)
           return fmt::format("tensor '{}'", printable(t.name));
@@ -156,24 +182,25 @@ Status check_sum(const std::string& path, const std::string& what, std::uint64_t
 
 }  // namespace
 
-Status PackedJob::process_plain(const Unit& unit, LoadWorker& worker) {
-  LoadedTensor& tensor = model_.tensors[unit.layer];
-  TensorSum sum(tensor.info.bytes);
-  if (uploader_ == nullptr) {
-    const SlabScope scope(worker.slab);
-    SF_ASSIGN(tensor.bytes, plain_.read(plain_.tensors[unit.layer]));
-    sum.add(tensor.bytes.bytes());
-  } else {
-    SF_ASSIGN(const auto file, io::File::open(tensor.info.file));
-    SF_ASSIGN(tensor.device, uploader_->upload(
-                                 worker.number, *file, tensor.info.offset, tensor.info.bytes,
-                                 [&](std::span<const std::byte> part) { sum.add(part); }, unit.place));
-  }
-  return sums_ == nullptr ? Status() : check_sum(tensor.info.file, tensor.info.name, sums_->tensors[unit.layer], sum.value());
+Status PackedJob::process_plain(const PlainPart& part, LoadWorker& worker) {
+  PartSum sum(part.size);
+  SF_TRY(plain_.load(part, worker, [&](std::span<const std::byte> bytes) { sum.add(bytes); }));
+  return check_part(part, sum.value());
+}
+
+// Compares a tensor's checksum when the last of its parts is there.
+Status PackedJob::check_part(const PlainPart& part, std::uint64_t sum) {
+  if (sums_ == nullptr) return {};
+  const std::lock_guard lock(sums_mutex_);
+  PartSums& parts = part_sums_[part.tensor];
+  parts.sums[static_cast<std::size_t>(part.begin / kPlainBytes)] = sum;
+  if (--parts.missing > 0) return {};
+  const TensorInfo& tensor = plain_.info(part.tensor);
+  return check_sum(tensor.file, tensor.name, sums_->tensors[part.tensor], sum_of_parts(parts.sums));
 }
 
 Status PackedJob::process(const Unit& unit, const std::function<void()>& all_read, LoadWorker& worker) {
-  if (unit.plain) return process_plain(unit, worker);
+  if (unit.plain) return process_plain(*unit.plain, worker);
   LoadedLayer& layer = model_.layers[unit.layer];
   const auto e = static_cast<std::size_t>(unit.expert);
   std::optional<Uploader::Admission> admission;
@@ -209,13 +236,10 @@ namespace {
 // What a unit reads of its planes comes from its place on the device.
 class FetchedPlanes final : public io::ByteSource {
  public:
-  FetchedPlanes(Uploader& uploader, unsigned worker, const std::byte* place, const JobFiles& files)
-      : uploader_(uploader), worker_(worker), place_(place), files_(files) {}
-  void add(std::size_t file, std::uint64_t offset, std::uint64_t size, std::uint64_t place) {
-    planes_.push_back({file, offset, size, place});
-  }
+  FetchedPlanes(Uploader& uploader, unsigned worker, const std::byte* place, const JobFiles& files, std::vector<PlacedRange> planes)
+      : uploader_(uploader), worker_(worker), place_(place), files_(files), planes_(std::move(planes)) {}
   Status read(std::size_t file, std::uint64_t offset, std::size_t size, void* out) const override {
-    for (const Plane& plane : planes_) {
+    for (const PlacedRange& plane : planes_) {
       if (plane.file != file || offset < plane.offset || offset + size > plane.offset + plane.size) continue;
       return uploader_.fetch(worker_, static_cast<std::byte*>(out), place_ + plane.place + (offset - plane.offset), size);
     }
@@ -227,49 +251,40 @@ class FetchedPlanes final : public io::ByteSource {
   }
 
  private:
-  struct Plane {
-    std::size_t file;
-    std::uint64_t offset, size, place;
-  };
   Uploader& uploader_;
   const unsigned worker_;
   const std::byte* const place_;
   const JobFiles& files_;
-  std::vector<Plane> planes_;
+  const std::vector<PlacedRange> planes_;
 };
 
 }  // namespace
 
 Status PackedJob::process_direct(DirectFiles& files, Unit& unit, LoadWorker& worker) {
-  FetchedPlanes source(*uploader_, worker.number, unit.place, files_);
   std::uint64_t size = 0;
+  std::vector<PlacedRange> planes = planes_of(unit, size);
   {
     SF_ASSIGN(const Device device, uploader_->device());
     std::optional<CurrentDevice> current;
     if (device.kind == Device::Kind::cuda) SF_TRY(current.emplace(device).status());
-    for (const UnitPlane& plane : planes_of(unit, size)) {
-      const std::size_t file = files_.numbers.at(plane.container->path_of(*plane.tensor));
-      const Tensor& tensor = *plane.tensor;
-      if (!files.read(file, tensor.offset, static_cast<std::size_t>(tensor.bytes), unit.place + plane.place)) return {};
-      source.add(file, tensor.offset, tensor.bytes, plane.place);
-    }
+    for (const PlacedRange& plane : planes)
+      if (!files.read(plane.file, plane.offset, static_cast<std::size_t>(plane.size), unit.place + plane.place)) return {};
   }
   unit.done = true;
   if (!unit.plain) {
+    const FetchedPlanes source(*uploader_, worker.number, unit.place, files_, std::move(planes));
     const io::ReadScope scope(source, files_.numbers);
     return process(
         unit, [] {}, worker);
   }
-  LoadedTensor& tensor = model_.tensors[unit.layer];
-  TensorSum sum(size);
+  PartSum sum(size);
   SF_ASSIGN(const std::span<std::byte> chunk, uploader_->chunk(worker.number));
   for (std::uint64_t at = 0; at < size; at += chunk.size()) {
-    const std::span<std::byte> part = chunk.first(static_cast<std::size_t>(std::min<std::uint64_t>(chunk.size(), size - at)));
-    SF_TRY(uploader_->fetch(worker.number, part.data(), unit.place + at, part.size()));
-    sum.add(part);
+    const std::span<std::byte> piece = chunk.first(static_cast<std::size_t>(std::min<std::uint64_t>(chunk.size(), size - at)));
+    SF_TRY(uploader_->fetch(worker.number, piece.data(), unit.place + at, piece.size()));
+    sum.add(piece);
   }
-  tensor.device = unit.place;
-  return sums_ == nullptr ? Status() : check_sum(tensor.info.file, tensor.info.name, sums_->tensors[unit.layer], sum.value());
+  return check_part(*unit.plain, sum.value());
 }
 
 Status PackedJob::read_direct(DirectFiles& files, const LoadOptions& options, LoadReport& report) {
@@ -277,8 +292,8 @@ Status PackedJob::read_direct(DirectFiles& files, const LoadOptions& options, Lo
   for (Unit& unit : units_) {
     std::uint64_t size = 0;
     io::StagedUnit& counted = job.units.emplace_back();  // for progress
-    for (const UnitPlane& plane : planes_of(unit, size)) counted.ranges.push_back({0, plane.tensor->offset, plane.tensor->bytes});
-    SF_ASSIGN(unit.place, uploader_->reserve(size));
+    for (const PlacedRange& plane : planes_of(unit, size)) counted.ranges.push_back({0, plane.offset, plane.size});
+    SF_ASSIGN(unit.place, place_of(unit, size));
   }
   for (const std::span<std::byte> memory : uploader_->memory()) files.add_memory(memory);
   job.process = [&](std::size_t unit, const std::function<void()>&, LoadWorker& worker) {
@@ -290,9 +305,17 @@ Status PackedJob::read_direct(DirectFiles& files, const LoadOptions& options, Lo
   return {};
 }
 
+// On the device.
+Result<std::byte*> PackedJob::place_of(const Unit& unit, std::uint64_t size) {
+  if (!unit.plain) return uploader_->reserve(size);
+  LoadWorker nobody;
+  SF_ASSIGN(std::byte* const tensor, plain_.place(unit.plain->tensor, nobody));
+  return tensor + unit.plain->begin;
+}
+
 Status PackedJob::take(LoadedModel& model) {
   model.layers = std::move(model_.layers);
-  model.tensors = std::move(model_.tensors);
+  model.tensors = plain_.take();
   if (uploader_ == nullptr) return {};
   for (LoadedLayer& layer : model.layers) layer.weights.clear();
   return uploader_->finish(model);

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "checkpoint/container.h"
 #include "load/direct.h"
 #include "load/job.h"
+#include "load/plain_tensors.h"
 #include "load/uploader.h"
 #include "pack/packed_format.h"
 #include "swordfish/load.h"
@@ -20,22 +23,16 @@ namespace swordfish {
 // Checksums (XXH3, 64 bits) of everything that is loaded; without them nothing is compared.
 struct PackedSums {
   std::vector<std::vector<std::uint64_t>> weights;  // of each layer's entries: planes and bias
-  std::vector<std::uint64_t> tensors;
+  std::vector<std::uint64_t> tensors;               // plain ones
 };
 std::uint64_t sum_of(const PackedWeight& weight, const float* bias, std::size_t bias_size);
-// Of a plain tensor of `size` bytes, part by part.
-class TensorSum {
- public:
-  explicit TensorSum(std::uint64_t size);
-  ~TensorSum();
-  TensorSum(const TensorSum&) = delete;
-  TensorSum& operator=(const TensorSum&) = delete;
-  void add(std::span<const std::byte> bytes);
-  std::uint64_t value() const;
+// A plain tensor's is one of its parts', which any thread may have made (plain_parts() with offset 0).
+std::uint64_t sum_of(std::span<const std::byte> tensor);
 
- private:
-  struct State;
-  std::unique_ptr<State> state_;
+// Bytes of a file, and where they go from a unit's place on.
+struct PlacedRange {
+  std::size_t file = 0;
+  std::uint64_t offset = 0, size = 0, place = 0;
 };
 
 class PackedJob {
@@ -53,33 +50,36 @@ class PackedJob {
   Status take(LoadedModel& model);
 
  private:
-  PackedJob(PackedFile file, Container plain, const PackedSums* sums)
-      : file_(std::move(file)), packed_(PackedFileAccess::tensors(file_)), plain_(std::move(plain)), sums_(sums) {}
+  PackedJob(PackedFile file, Container plain_file, const PackedSums* sums)
+      : file_(std::move(file)), packed_(PackedFileAccess::tensors(file_)), plain_file_(std::move(plain_file)), sums_(sums) {}
   struct Unit {
-    bool plain = false;
-    std::size_t layer = 0;  // or the tensor
+    std::optional<PlainPart> plain;  // else an entry:
+    std::size_t layer = 0;
     std::int64_t expert = 0;
     std::byte* place = nullptr;  // on the device, once reserved
     bool done = false;           // read straight into it
   };
-  // A tensor of a unit, and where it goes from the unit's place on.
-  struct UnitPlane {
-    const Container* container = nullptr;
-    const Tensor* tensor = nullptr;
-    std::uint64_t place = 0;
+  struct PartSums {
+    std::vector<std::uint64_t> sums;
+    std::size_t missing = 0;
   };
-  std::vector<UnitPlane> planes_of(const Unit& unit, std::uint64_t& size) const;
-  Status process_plain(const Unit& unit, LoadWorker& worker);
+  std::vector<PlacedRange> planes_of(const Unit& unit, std::uint64_t& size) const;
+  Status process_plain(const PlainPart& part, LoadWorker& worker);
+  Status check_part(const PlainPart& part, std::uint64_t sum);
   Status process(const Unit& unit, const std::function<void()>& all_read, LoadWorker& worker);
+  Result<std::byte*> place_of(const Unit& unit, std::uint64_t size);
   Status process_direct(DirectFiles& files, Unit& unit, LoadWorker& worker);
   PackedFile file_;
   const Container& packed_;  // where file_'s planes lie
-  const Container plain_;
+  const Container plain_file_;
   JobFiles files_;
   const PackedSums* sums_;
   Uploader* uploader_ = nullptr;
   std::vector<Unit> units_;
-  LoadedModel model_;
+  LoadedModel model_;  // its layers
+  PlainTensors plain_;
+  std::mutex sums_mutex_;
+  std::vector<PartSums> part_sums_;  // of each plain tensor
 };
 
 }  // namespace swordfish

@@ -15,8 +15,7 @@
 namespace swordfish {
 namespace {
 
-constexpr std::size_t kTask = 256;                             // layers that a thread plans at a time: one takes about 2 us
-constexpr std::uint64_t kPlainBytes = std::uint64_t{8} << 20;  // neighbours are read as one unit up to this size
+constexpr std::size_t kTask = 256;  // layers that a thread plans at a time: one takes about 2 us
 
 class Planner {
  public:
@@ -172,16 +171,19 @@ class Planner {
     if (at < whole.end()) skipped.push_back({file_of(tensor), tensor.offset + at, whole.end() - at});
   }
 
-  // What belongs to no layer: one unit each; sort() joins neighbours.
+  // What belongs to no layer: one unit for each part; sort() joins neighbours.
   void add_plain() {
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
       if (used_[t]) continue;
       const TensorInfo& tensor = tensors_[t];
-      LoadUnit unit;
-      unit.tensors = {t};
-      unit.bytes = tensor.bytes;
-      unit.ranges = {{file_of(tensor), tensor.offset, tensor.bytes}};
-      plan_.units.push_back(std::move(unit));
+      for (const PlainPart& part : plain_parts(plan_.plain.size(), tensor.offset, tensor.bytes)) {
+        LoadUnit unit;
+        unit.plain = {part};
+        unit.bytes = part.size;
+        unit.ranges = {{file_of(tensor), tensor.offset + part.begin, part.size}};
+        plan_.units.push_back(std::move(unit));
+      }
+      plan_.plain.push_back(t);
     }
   }
 
@@ -198,7 +200,7 @@ class Planner {
     for (LoadUnit& unit : plan_.units) {
       LoadUnit* last = merged.empty() ? nullptr : &merged.back();
       if (last != nullptr && !unit.pack_unit && !last->pack_unit && last->bytes + unit.bytes <= kPlainBytes) {
-        last->tensors.push_back(unit.tensors.front());
+        last->plain.push_back(unit.plain.front());
         last->ranges.push_back(unit.ranges.front());
         last->bytes += unit.bytes;
       } else {

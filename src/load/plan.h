@@ -8,6 +8,7 @@
 
 #include "io/staging.h"
 #include "load/job.h"
+#include "load/plain_tensors.h"
 #include "load/ranks.h"
 #include "pack/pack_units.h"
 #include "swordfish/checkpoint.h"
@@ -15,11 +16,11 @@
 
 namespace swordfish {
 
-// What one thread does at a time: one matrix of a packed weight, or some plain tensors.
+// What one thread does at a time: one matrix of a packed weight, or some plain tensors, or a part of a large one.
 struct LoadUnit {
   std::optional<std::size_t> pack_unit;  // in LoadPlan::pack_units; none: plain tensors
   std::int64_t expert = 0;
-  std::vector<std::size_t> tensors;  // the plain ones: numbers in the checkpoint's tensors
+  std::vector<PlainPart> plain;
   std::vector<io::StagedRange> ranges;
   std::uint64_t bytes = 0;  // of the ranges
 };
@@ -28,6 +29,7 @@ struct LoadPlan {
   std::vector<PackUnit> pack_units;      // what becomes one packed layer
   std::vector<LayerCut> cuts;            // of every layer of the checkpoint
   std::vector<LoadUnit> units;           // in the order of their bytes on disk
+  std::vector<std::size_t> plain;        // numbers of the tensors that belong to no layer, of which units have parts
   std::vector<io::StagedRange> skipped;  // parts of the tensors that are read, not this rank's
   std::uint64_t bytes = 0;               // of all units
   std::uint64_t strided_bytes = 0;       // of these, read although another rank's: they lie between runs shorter than 64 KiB

@@ -53,9 +53,7 @@ Result<std::string> resident_sum(const LoadedModel& model) {
   }
   for (std::size_t t = 0; t < model.tensors.size(); ++t) {
     SF_ASSIGN(const HostBytes host, host_bytes(model, t));
-    TensorSum sum(host.bytes.size());
-    sum.add(host.bytes);
-    sums.push_back(sum.value());
+    sums.push_back(sum_of(host.bytes));
   }
   return fmt::format("{:016x}", XXH3_64bits(sums.data(), sums.size() * sizeof(std::uint64_t)));
 }

@@ -139,12 +139,8 @@ Result<DeviceWeight> Uploader::upload(unsigned worker, const PackedWeight& weigh
   return out;
 }
 
-Result<const std::byte*> Uploader::upload(unsigned worker, const io::File& file, std::uint64_t offset, std::uint64_t size,
-                                          const Seen& seen, std::byte* place) {
-  std::byte* memory = place;
-  if (memory == nullptr) {
-    SF_ASSIGN(memory, reserve(size));
-  }
+Status Uploader::upload(unsigned worker, const io::File& file, std::uint64_t offset, std::uint64_t size, std::byte* to,
+                        const Seen& seen) {
   for (std::uint64_t at = 0; at < size;) {
     if (workers_[worker].left.empty()) {
       SF_ASSIGN(workers_[worker].left, chunk(worker));
@@ -153,11 +149,11 @@ Result<const std::byte*> Uploader::upload(unsigned worker, const io::File& file,
     const std::span<std::byte> part = left.first(static_cast<std::size_t>(std::min<std::uint64_t>(left.size(), size - at)));
     SF_TRY(file.read(offset + at, part.size(), part.data()));
     if (seen) seen(part);
-    SF_TRY(copy(worker, memory + at, part.data(), part.size()));
+    SF_TRY(copy(worker, to + at, part.data(), part.size()));
     left = left.subspan(part.size());
     at += part.size();
   }
-  return memory;
+  return {};
 }
 
 Status Uploader::fetch(unsigned worker, std::byte* to, const std::byte* from, std::size_t size) {

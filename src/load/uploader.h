@@ -63,10 +63,10 @@ class Uploader {
   // Starts copying a weight, which may be destroyed at once; its planes lie in that chunk or outside all chunks. `place`: null, or
   // where it goes.
   Result<DeviceWeight> upload(unsigned worker, const PackedWeight& weight, std::byte* place = nullptr);
-  // Copies a part of a file through chunks; `seen`, if set, is called with the bytes on their way.
+  // Copies a part of a file there through chunks; `seen`, if set, is called with the bytes on their way.
   using Seen = std::function<void(std::span<const std::byte>)>;
-  Result<const std::byte*> upload(unsigned worker, const io::File& file, std::uint64_t offset, std::uint64_t size,
-                                  const Seen& seen = {}, std::byte* place = nullptr);
+  Status upload(unsigned worker, const io::File& file, std::uint64_t offset, std::uint64_t size, std::byte* to,
+                const Seen& seen = {});
   // Copies from the device; returns when it is here.
   Status fetch(unsigned worker, std::byte* to, const std::byte* from, std::size_t size);
   // All memory taken on the device so far, and the device.

@@ -2,14 +2,17 @@
 #include "base/buffer_slab.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "sanitizer.h"
 #include "swordfish/buffer.h"
 
 namespace swordfish {
@@ -35,7 +38,8 @@ TEST(BufferSlab, BuffersKeepTheirBytesAfterTheSlabAndItsScope) {
 }
 
 TEST(Buffer, AnySizeIsAlignedAndWhole) {
-  for (const std::size_t about : {std::size_t{64}, std::size_t{256} << 10, std::size_t{2} << 20, std::size_t{4} << 20, std::size_t{9} << 20}) {
+  for (const std::size_t about :
+       {std::size_t{64}, std::size_t{256} << 10, std::size_t{2} << 20, std::size_t{4} << 20, std::size_t{9} << 20}) {
     for (const std::size_t size : {about - 1, about, about + 1, about + 4095}) {
       Buffer buffer(size);
       ASSERT_EQ(buffer.size(), size);
@@ -48,6 +52,29 @@ TEST(Buffer, AnySizeIsAlignedAndWhole) {
   }
   EXPECT_THROW(Buffer(static_cast<std::size_t>(-1)), std::bad_alloc);
   EXPECT_THROW(Buffer(static_cast<std::size_t>(-1) / 2), std::bad_alloc);
+}
+
+std::size_t resident() {  // bytes
+  std::ifstream file("/proc/self/statm");
+  std::size_t size = 0, pages = 0;
+  file >> size >> pages;
+  return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST(Buffer, LargeOnesGiveTheirMemoryBack) {
+#if SWORDFISH_ASAN
+  GTEST_SKIP() << "the sanitizer keeps what is freed";
+#endif
+  constexpr std::size_t kSize = std::size_t{1} << 20, kCount = 64;
+  Buffer(std::size_t{3} << 20);  // after which malloc maps only what is larger than this, and keeps the rest
+  std::vector<Buffer> large, between;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    std::memset(large.emplace_back(kSize).data(), 1, kSize);
+    std::memset(between.emplace_back(std::size_t{4} << 10).data(), 1, std::size_t{4} << 10);
+  }
+  const std::size_t before = resident();
+  large.clear();
+  EXPECT_GE(before, resident() + (kCount - 4) * kSize);
 }
 
 TEST(BufferSlab, NeighboursLieSideBySide) {
