@@ -6,6 +6,7 @@
 // folder; symbolic links that are in the folder are followed, since download caches are made of them.
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -30,11 +31,14 @@ bool is_plain_name(std::string_view name) {
 
 struct Mapping {
   std::string_view tensor;
-  std::string_view shard;
+  std::size_t shard = 0;  // number
+};
+struct WeightMap {
+  std::vector<std::string_view> shards;  // sorted
+  std::vector<Mapping> mappings;         // as the file has them; a key may appear twice
 };
 
-// The members of weight_map, sorted by shard, then by tensor.
-Result<std::vector<Mapping>> read_weight_map(const Json& json) {
+Result<WeightMap> read_weight_map(const Json& json) {
   const std::string& path = json.what();
   if (!json.root().is_object())
     return malformed("{}: expected object with key 'weight_map', found {}", path, json_kind(json.root()));
@@ -42,25 +46,28 @@ Result<std::vector<Mapping>> read_weight_map(const Json& json) {
   if (!map) return malformed("{}: key 'weight_map' is missing", path);
   simdjson::dom::object members;
   if (map->get(members) != simdjson::SUCCESS) return malformed("{}: key 'weight_map': expected object", path);
-  std::vector<Mapping> mappings;
+  WeightMap out;
+  std::unordered_map<std::string_view, std::size_t> numbers;  // of the shards as they come
   for (const simdjson::dom::key_value_pair field : members) {
     std::string_view shard;
     if (field.value.get(shard) != simdjson::SUCCESS)
       return malformed("{}: weight_map, tensor '{}': expected string (a shard file name), found {}", path, printable(field.key),
                        json_kind(field.value));
-    if (!is_plain_name(shard) || !shard.ends_with(kSuffix))
-      return malformed("{}: weight_map, tensor '{}': illegal shard file name '{}': expected a plain name that ends in {}", path,
-                       printable(field.key), printable(shard), kSuffix);
-    mappings.push_back({field.key, shard});
+    const auto [known, is_new] = numbers.emplace(shard, out.shards.size());
+    if (is_new) {
+      if (!is_plain_name(shard) || !shard.ends_with(kSuffix))
+        return malformed("{}: weight_map, tensor '{}': illegal shard file name '{}': expected a plain name that ends in {}", path,
+                         printable(field.key), printable(shard), kSuffix);
+      out.shards.push_back(shard);
+    }
+    out.mappings.push_back({field.key, known->second});
   }
-  if (mappings.empty()) return malformed("{}: key 'weight_map' is empty", path);
-  std::sort(mappings.begin(), mappings.end(), [](const Mapping& a, const Mapping& b) { return a.tensor < b.tensor; });
-  const auto twice =
-      std::adjacent_find(mappings.begin(), mappings.end(), [](const Mapping& a, const Mapping& b) { return a.tensor == b.tensor; });
-  if (twice != mappings.end())
-    return malformed("{}: weight_map: duplicate key '{}': it appears twice", path, printable(twice->tensor));
-  std::stable_sort(mappings.begin(), mappings.end(), [](const Mapping& a, const Mapping& b) { return a.shard < b.shard; });
-  return mappings;
+  if (out.mappings.empty()) return malformed("{}: key 'weight_map' is empty", path);
+  std::sort(out.shards.begin(), out.shards.end());
+  std::vector<std::size_t> sorted(out.shards.size());  // by the first numbers
+  for (std::size_t i = 0; i < out.shards.size(); ++i) sorted[numbers.at(out.shards[i])] = i;
+  for (Mapping& mapping : out.mappings) mapping.shard = sorted[mapping.shard];
+  return out;
 }
 
 // Keeps the tensors that the index names, and warns once a file about the others.
@@ -89,38 +96,38 @@ void drop_unlisted(const std::vector<bool>& listed, Container& container) {
 Result<Container> open_index(const std::string& folder, const std::string& index_path) {
   SF_ASSIGN(const std::string text, io::read_text(index_path, kIndexLimit));
   SF_ASSIGN(const Json json, Json::parse(text, index_path));
-  SF_ASSIGN(const std::vector<Mapping> mappings, read_weight_map(json));
+  SF_ASSIGN(const WeightMap map, read_weight_map(json));
 
   Container container;
-  std::vector<std::string_view> shards;  // by their numbers in container.files
   std::vector<std::shared_ptr<const io::File>> files;
-  for (const Mapping& mapping : mappings) {
-    if (!shards.empty() && shards.back() == mapping.shard) continue;
-    const std::string path = fmt::format("{}/{}", folder, mapping.shard);
-    if (!io::exists(path))
+  for (std::size_t shard = 0; shard < map.shards.size(); ++shard) {
+    const std::string path = fmt::format("{}/{}", folder, map.shards[shard]);
+    if (!io::exists(path)) {
+      const auto user = std::find_if(map.mappings.begin(), map.mappings.end(), [&](const Mapping& m) { return m.shard == shard; });
       return malformed("{}: shard '{}' is missing (not found in the folder); tensor '{}' needs it", index_path,
-                       printable(mapping.shard), printable(mapping.tensor));
+                       printable(map.shards[shard]), printable(user->tensor));
+    }
     SF_ASSIGN(std::shared_ptr<const io::File> file, io::File::open(path));
-    shards.push_back(mapping.shard);
     files.push_back(std::move(file));
   }
   SF_TRY(read_safetensors_headers(std::move(files), container));
 
   std::vector<bool> listed(container.tensors.size());
-  std::size_t shard = 0;
-  for (const Mapping& mapping : mappings) {
-    while (shards[shard] != mapping.shard) ++shard;
+  Status misplaced;
+  for (const Mapping& mapping : map.mappings) {
     const auto found = container.index.find(mapping.tensor);
-    if (found == container.index.end())
-      return malformed("{}: tensor '{}' is not in shard '{}', where the index places it", index_path, printable(mapping.tensor),
-                       printable(mapping.shard));
-    const Tensor& t = container.tensors[found->second];
-    if (t.file != shard)
-      return malformed("{}: tensor '{}' is not in shard '{}', where the index places it, but in {}", index_path,
-                       printable(mapping.tensor), printable(mapping.shard), container.path_of(t));
-    listed[found->second] = true;
+    if (found != container.index.end() && listed[found->second])
+      return malformed("{}: weight_map: duplicate key '{}': it appears twice", index_path, printable(mapping.tensor));
+    if (found != container.index.end()) listed[found->second] = true;
+    if (!misplaced.ok() || (found != container.index.end() && container.tensors[found->second].file == mapping.shard)) continue;
+    misplaced =
+        malformed("{}: tensor '{}' is not in shard '{}', where the index places it{}", index_path, printable(mapping.tensor),
+                  printable(map.shards[mapping.shard]),
+                  found == container.index.end() ? std::string()
+                                                 : fmt::format(", but in {}", container.path_of(container.tensors[found->second])));
   }
-  if (mappings.size() < container.tensors.size()) drop_unlisted(listed, container);
+  SF_TRY(misplaced);
+  if (map.mappings.size() < container.tensors.size()) drop_unlisted(listed, container);
   return container;
 }
 

@@ -50,6 +50,8 @@ constexpr std::string_view kSupported =
     "NVFP4, W4A16_NVFP4, NVFP4_AWQ without pre_quant_scale, W4A8_NVFP4_FP8, MXFP4, W4A8_MXFP4_FP8, "
     "MIXED_PRECISION of these";
 
+constexpr std::string_view kWeight[] = {".weight"};
+
 // `at` names where the value stands; `module` is empty for the model as a whole.
 Result<const Algo*> find_algo(std::string_view name, std::string_view at, std::string_view module) {
   const std::string lower = ascii_lower(name);
@@ -74,11 +76,10 @@ struct Rules {
     std::optional<std::int64_t> group_size;
   };
   std::map<std::string, Entry, std::less<>> layers;  // quantized_layers
-  std::vector<std::string> excluded;
+  std::vector<ModuleEntry> excluded;
 
   bool excludes(std::string_view module) const {
-    return std::any_of(excluded.begin(), excluded.end(),
-                       [&](const std::string& entry) { return module_entry_match(entry, module); });
+    return std::any_of(excluded.begin(), excluded.end(), [&](const ModuleEntry& entry) { return entry.matches(module); });
   }
   // quantized_layers lists modules; the stacked "experts.gate_up_proj" is a parameter of the module "experts".
   Result<const Algo*> algo_of(std::string_view module, bool stacked) const {
@@ -99,8 +100,8 @@ Status read_lists(const Config::Source& source, Rules& rules) {
   for (const std::string_view key : {"exclude_modules", "ignore"}) {
     SF_ASSIGN(const auto list, get_array(source.object, key, at));
     if (!list) continue;
-    SF_ASSIGN(const std::vector<std::string> entries, string_list(*list, key, at));
-    rules.excluded.insert(rules.excluded.end(), entries.begin(), entries.end());
+    SF_ASSIGN(std::vector<std::string> entries, string_list(*list, key, at));
+    for (std::string& entry : entries) rules.excluded.emplace_back(std::move(entry));
   }
   SF_ASSIGN(const auto layers, get_object(source.object, "quantized_layers", at));
   if (!layers) return {};
@@ -190,8 +191,8 @@ Status check_global_shape(const Container& container, const Tensor& global, std:
 
 // The tensor of the global scale, the last of `leaves`; null where the scheme has none.
 Result<const Tensor*> find_global(const Container& container, const Algo& algo, const std::string& module,
-                                  std::initializer_list<std::string> leaves, std::int64_t experts) {
-  const std::string& scale_2 = *(leaves.end() - 1);
+                                  std::initializer_list<std::string_view> leaves, std::int64_t experts) {
+  const std::string_view scale_2 = *(leaves.end() - 1);
   if (!algo.has_global) {
     const Tensor* global = container.find(scale_2);
     if (!global) return global;
@@ -268,19 +269,20 @@ Result<FormatLayer> stacked_layer(const FormatContext& context, const Rules& rul
   return fp4_layer(context.container, std::move(m));
 }
 
-// The quantized module that a tensor belongs to, if it is one of its defining tensors.
+// The quantized module that a tensor belongs to, if it is one of its defining tensors. Names are parts of the tensor's.
 struct Owner {
-  std::string name;
+  std::string_view name;
   bool stacked = false;
 };
 std::optional<Owner> owner_of(const Container& container, const Tensor& tensor) {
-  std::string name = tensor.name;
-  if (strip_suffix(name, ".weight_scale") || strip_suffix(name, ".weight_scale_2")) return Owner{name, false};
-  if (strip_suffix(name, "_weight_scale") || strip_suffix(name, "_weight_scale_2")) return Owner{name, true};
+  constexpr std::string_view kDense[] = {".weight_scale", ".weight_scale_2"}, kStacked[] = {"_weight_scale", "_weight_scale_2"};
+  if (const std::string_view module = before_suffix(tensor.name, kDense); !module.empty()) return Owner{module, false};
+  if (const std::string_view module = before_suffix(tensor.name, kStacked); !module.empty()) return Owner{module, true};
   if (tensor.dtype != DType::u8 && tensor.dtype != DType::f4) return std::nullopt;
-  if (strip_suffix(name, ".weight")) return Owner{name, false};
+  if (const std::string_view module = before_suffix(tensor.name, kWeight); !module.empty()) return Owner{module, false};
   // A stack whose scales are lost: its name has no leaf.
-  if (tensor.shape.size() == 3 && known_linear(name) && !container.find(name + ".weight")) return Owner{name, true};
+  if (tensor.shape.size() == 3 && known_linear(tensor.name) && !container.find(tensor.name + ".weight"))
+    return Owner{tensor.name, true};
   return std::nullopt;
 }
 
@@ -298,13 +300,13 @@ std::string_view tower_of(std::string_view module) {
 
 // Row 33: a projection that is plain although the configuration does not exclude it, in a tower that has quantized ones (another
 // tower, such as a vision model, may be listed under another prefix than the tensors have).
-Status check_plain(const FormatContext& context, const Rules& rules, const std::unordered_set<std::string>& quantized) {
-  std::set<std::string, std::less<>> towers;
-  for (const std::string& module : quantized)
-    if (const std::string_view tower = tower_of(module); !towers.contains(tower)) towers.emplace(tower);
+Status check_plain(const FormatContext& context, const Rules& rules, const std::unordered_set<std::string_view>& quantized) {
+  std::set<std::string_view> towers;
+  for (const std::string_view module : quantized) towers.insert(tower_of(module));
   for (const Tensor& tensor : context.container->tensors) {
-    std::string module = tensor.name;
-    if (!strip_suffix(module, ".weight") || tensor.shape.size() != 2 || quantized.contains(module)) continue;
+    if (tensor.shape.size() != 2) continue;
+    const std::string_view module = before_suffix(tensor.name, kWeight);
+    if (module.empty() || quantized.contains(module)) continue;
     const bool listed = rules.algo ? known_linear(module) && !rules.excludes(module) && towers.contains(tower_of(module))
                                    : rules.layers.contains(module);
     if (!listed || tensors_decide(module)) continue;
@@ -319,13 +321,14 @@ Status check_plain(const FormatContext& context, const Rules& rules, const std::
 Status open_modelopt(FormatContext& context) {
   SF_ASSIGN(const Rules rules, read_rules(*context.config));
   std::vector<Owner> modules;
-  std::unordered_set<std::string> seen;
+  std::unordered_set<std::string_view> seen;
   for (const Tensor& tensor : context.container->tensors) {
-    std::optional<Owner> owner = owner_of(*context.container, tensor);
-    if (owner && seen.insert(owner->name).second) modules.push_back(std::move(*owner));
+    const std::optional<Owner> owner = owner_of(*context.container, tensor);
+    if (owner && seen.insert(owner->name).second) modules.push_back(*owner);
   }
   SF_TRY(add_layers(context, modules.size(), [&](std::size_t i) {
-    return modules[i].stacked ? stacked_layer(context, rules, modules[i].name) : dense_layer(context, rules, modules[i].name);
+    const std::string module(modules[i].name);
+    return modules[i].stacked ? stacked_layer(context, rules, module) : dense_layer(context, rules, module);
   }));
   return check_plain(context, rules, seen);
 }

@@ -140,10 +140,10 @@ bool glob_match(std::string_view glob, std::string_view text) {
   return g == glob.size();
 }
 
-bool module_entry_match(std::string_view entry, std::string_view module) {
-  if (entry.find_first_of("*?[") != std::string_view::npos) return glob_match(entry, module);
-  if (entry.empty() || !module.starts_with(entry)) return false;
-  return module.size() == entry.size() || module[entry.size()] == '.' || entry.back() == '.';
+bool ModuleEntry::matches(std::string_view module) const {
+  if (glob_) return glob_match(text_, module);
+  if (text_.empty() || !module.starts_with(text_)) return false;
+  return module.size() == text_.size() || module[text_.size()] == '.' || text_.back() == '.';
 }
 
 SubstringMatch substring_match(const std::vector<std::string>& list, std::string_view module) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "swordfish/status.h"
@@ -37,7 +38,15 @@ bool glob_match(std::string_view glob, std::string_view text);
 
 // An entry of ModelOpt's exclude_modules / ignore: with wildcards a glob; without, the path itself or a prefix of it that ends at
 // a dot (formats.md 5.2).
-bool module_entry_match(std::string_view entry, std::string_view module);
+class ModuleEntry {
+ public:
+  explicit ModuleEntry(std::string text) : text_(std::move(text)), glob_(text_.find_first_of("*?[") != std::string::npos) {}
+  bool matches(std::string_view module) const;
+
+ private:
+  std::string text_;
+  bool glob_;
+};
 
 // How an AWQ `modules_to_not_convert` list (substrings of module paths) concerns a module.
 enum class SubstringMatch {

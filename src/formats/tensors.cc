@@ -19,11 +19,11 @@ std::vector<std::string> modules_with(const Container& container, std::span<cons
   return modules;
 }
 
-Result<const Tensor*> require_tensor(const Container& container, std::string_view module, const std::string& name,
-                                     std::initializer_list<std::string> leaves) {
+Result<const Tensor*> require_tensor(const Container& container, std::string_view module, std::string_view name,
+                                     std::initializer_list<std::string_view> leaves) {
   if (const Tensor* tensor = container.find(name)) return tensor;
   std::string found, file;
-  for (const std::string& leaf : leaves) {
+  for (const std::string_view leaf : leaves) {
     const Tensor* tensor = container.find(leaf);
     if (tensor == nullptr) continue;
     found += (found.empty() ? "" : ", ") + printable(leaf);

@@ -17,8 +17,8 @@ namespace swordfish {
 std::vector<std::string> modules_with(const Container& container, std::span<const std::string_view> leaves);
 
 // Row 32: the tensor `name` of `module`, or an error that says which of `leaves` (full names) were found.
-Result<const Tensor*> require_tensor(const Container& container, std::string_view module, const std::string& name,
-                                     std::initializer_list<std::string> leaves);
+Result<const Tensor*> require_tensor(const Container& container, std::string_view module, std::string_view name,
+                                     std::initializer_list<std::string_view> leaves);
 // Row 34.
 Status require_type(const Container& container, const Tensor& tensor, std::initializer_list<DType> expected);
 // Row 35; `formula` says where the numbers come from: "[N, K/16]".

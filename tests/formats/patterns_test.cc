@@ -56,11 +56,11 @@ TEST(Glob, WildcardsCrossDots) {
 }
 
 TEST(ModuleEntry, IsExactOrAPrefixAtADot) {
-  EXPECT_TRUE(module_entry_match("lm_head", "lm_head"));
-  EXPECT_TRUE(module_entry_match("model.layers.1", "model.layers.1.mlp"));
-  EXPECT_FALSE(module_entry_match("model.layers.1", "model.layers.12.mlp"));
-  EXPECT_FALSE(module_entry_match("", "lm_head"));
-  EXPECT_TRUE(module_entry_match("model.visual*", "model.visual_tower.x"));
+  EXPECT_TRUE(ModuleEntry("lm_head").matches("lm_head"));
+  EXPECT_TRUE(ModuleEntry("model.layers.1").matches("model.layers.1.mlp"));
+  EXPECT_FALSE(ModuleEntry("model.layers.1").matches("model.layers.12.mlp"));
+  EXPECT_FALSE(ModuleEntry("").matches("lm_head"));
+  EXPECT_TRUE(ModuleEntry("model.visual*").matches("model.visual_tower.x"));
 }
 
 TEST(SubstringMatch, TellsAccidentsFromComponents) {
